@@ -297,14 +297,14 @@ fn unsafe_is_explained() {
 
 #[test]
 fn files_have_a_header_and_one_subject() {
-    all_well(shape, &sources());
+    all_well(shape, &[sources(), files("versus", &[".rs"])].concat());
 }
 
 #[test]
 fn nothing_is_left_lying_about() {
     let endings = &[".rs", ".md", ".toml"];
     let mut files: Vec<_> =
-        ["src", "tests", "examples", "benches", "docs"].iter().flat_map(|dir| files(dir, endings)).collect();
+        ["src", "tests", "examples", "benches", "docs", "versus"].iter().flat_map(|dir| files(dir, endings)).collect();
     for name in
         ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "Cargo.toml", "README.md", "SECURITY.md", "THREATS.md"]
     {

@@ -1,0 +1,3 @@
+module versus
+
+go 1.24

@@ -1,0 +1,201 @@
+//! HTTP/2 and TLS by hyper's client, on one thread; and one response of any protocol, compared byte by byte.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use hdrhistogram::Histogram;
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::{Gauge, Job, Protocol, histogram, noise};
+
+/// How long one response may take before the load gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+static TLS: std::sync::OnceLock<RootCertStore> = std::sync::OnceLock::new();
+
+/// Trusts the certificate that the servers of this run have.
+pub(crate) fn trust(certificate: &Path) -> Result<(), String> {
+    let pem = std::fs::read(certificate).map_err(|e| format!("{}: {e}", certificate.display()))?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        roots.add(certificate.map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+    }
+    // The first run of a process decides; there is one.
+    let _ = TLS.set(roots);
+    Ok(())
+}
+
+enum Sender {
+    One(http1::SendRequest<Empty<Bytes>>),
+    Two(http2::SendRequest<Empty<Bytes>>),
+}
+
+impl Sender {
+    async fn get(&mut self, uri: &str) -> Result<Incoming, String> {
+        let mut request = Request::get(uri).header("host", "localhost").body(Empty::new()).map_err(text)?;
+        let response = match self {
+            Self::One(sender) => {
+                sender.ready().await.map_err(text)?;
+                sender.send_request(request).await
+            }
+            Self::Two(sender) => {
+                sender.ready().await.map_err(text)?;
+                request.headers_mut().remove("host");
+                sender.send_request(request).await
+            }
+        };
+        let response = response.map_err(text)?;
+        if !response.status().is_success() {
+            return Err(format!("{uri} was answered {}", response.status()));
+        }
+        Ok(response.into_body())
+    }
+}
+
+fn text(error: impl std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text += &format!(": {cause}");
+        next = cause.source();
+    }
+    text
+}
+
+async fn connect(address: SocketAddr, protocol: Protocol) -> Result<Sender, String> {
+    let stream = TcpStream::connect(address).await.map_err(text)?;
+    stream.set_nodelay(true).map_err(text)?;
+    if !protocol.is_tls() {
+        return shake(stream, protocol.is_h2()).await;
+    }
+    let roots = TLS.get().ok_or("no certificate is trusted")?;
+    let mut config = ClientConfig::builder().with_root_certificates(roots.clone()).with_no_client_auth();
+    let alpn: &[u8] = if protocol.is_h2() { b"h2" } else { b"http/1.1" };
+    config.alpn_protocols = vec![alpn.to_vec()];
+    let name = ServerName::try_from("localhost").map_err(text)?;
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(text)?;
+    if stream.get_ref().1.alpn_protocol() != Some(alpn) {
+        return Err("the server agreed to another version of HTTP".to_owned());
+    }
+    shake(stream, protocol.is_h2()).await
+}
+
+async fn shake<S>(stream: S, h2: bool) -> Result<Sender, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let io = TokioIo::new(stream);
+    // The tasks of connections end with them; requests report their errors, too.
+    if h2 {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(2 << 20).initial_connection_window_size(16 << 20);
+        let (sender, connection) = builder.handshake(io).await.map_err(text)?;
+        tokio::spawn(connection);
+        Ok(Sender::Two(sender))
+    } else {
+        let (sender, connection) = http1::handshake(io).await.map_err(text)?;
+        tokio::spawn(connection);
+        Ok(Sender::One(sender))
+    }
+}
+
+pub(super) fn run(job: &Job, gauge: &Gauge) -> Result<Histogram<u64>, String> {
+    let latencies = RefCell::new(histogram());
+    let runtime = runtime()?;
+    let uri = uri(job.protocol, &job.path);
+    let all = async {
+        let mut senders = Vec::new();
+        for _ in 0..job.connections {
+            let sender = connect(job.address, job.protocol).await?;
+            if let Sender::Two(sender) = &sender {
+                senders.extend((1..job.streams).map(|_| Sender::Two(sender.clone())));
+            }
+            senders.push(sender);
+        }
+        try_join_all(senders.into_iter().map(|sender| requests(&uri, gauge, sender, &latencies))).await.map(drop)
+    };
+    let stopped = async {
+        while !gauge.is_stopped() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    // Responses in flight at the end are given up.
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            () = stopped => Ok(()),
+            ended = all => ended,
+        }
+    })?;
+    Ok(latencies.into_inner())
+}
+
+fn runtime() -> Result<Runtime, String> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(text)
+}
+
+/// HTTP/2 has no request without a host in its URI.
+fn uri(protocol: Protocol, path: &str) -> String {
+    match protocol {
+        Protocol::H1 | Protocol::TlsH1 => path.to_owned(),
+        Protocol::H2 => format!("http://localhost{path}"),
+        Protocol::TlsH2 => format!("https://localhost{path}"),
+    }
+}
+
+async fn requests(
+    uri: &str,
+    gauge: &Gauge,
+    mut sender: Sender,
+    latencies: &RefCell<Histogram<u64>>,
+) -> Result<(), String> {
+    let mut answered = false;
+    loop {
+        let started = Instant::now();
+        let mut body = sender.get(uri).await?;
+        while let Some(frame) = body.frame().await {
+            gauge.add_bytes(frame.map_err(text)?.data_ref().map_or(0, Bytes::len));
+        }
+        gauge.complete(started.elapsed(), &mut latencies.borrow_mut(), &mut answered);
+    }
+}
+
+/// Asks once and compares the body: with the contents of files, if `len` is given. Returns its length.
+pub(crate) fn check(address: SocketAddr, protocol: Protocol, path: &str, len: Option<u64>) -> Result<u64, String> {
+    let uri = uri(protocol, path);
+    let asked = async {
+        let mut sender = connect(address, protocol).await?;
+        let mut body = sender.get(&uri).await?;
+        let mut seen = 0;
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(text)?.into_data() else { continue };
+            if len.is_some() && !noise::is_at(seen, &data) {
+                return Err(format!("{path}: other contents between {seen} and {}", seen + data.len() as u64));
+            }
+            seen += data.len() as u64;
+        }
+        match len {
+            Some(len) if len != seen => Err(format!("{path} has {seen} bytes in place of {len}")),
+            _ => Ok(seen),
+        }
+    };
+    runtime()?.block_on(async {
+        tokio::time::timeout(PATIENCE, asked).await.map_err(|_| format!("{path}: no answer within {PATIENCE:?}"))?
+    })
+}

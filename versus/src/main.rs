@@ -1,0 +1,34 @@
+//! Runs millstream beside stock hyper and axum, and beside nginx, Go and others where they are installed, and writes a
+//! report for this machine.
+//!
+//! `cargo run --release -p versus -- --quick` takes three minutes; `--help` lists the options. Each server is a process
+//! of its own, pinned to CPUs that the load does not use. Servers take turns in short rounds, so that other load on the
+//! machine affects all of them; ratios are of one round, and their medians come with an interval.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[path = "../../examples/common/mod.rs"]
+#[allow(dead_code, unused_imports, unreachable_pub, reason = "the servers use a part of what the examples share")]
+mod common;
+mod load;
+mod options;
+mod report;
+mod run;
+mod serve;
+
+use common::cli;
+use options::{Args, Command};
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    cli::exit(match args.command {
+        None => run::run(&args.run),
+        Some(Command::Compare { before, after }) => report::compare(&before, &after),
+        Some(Command::Numbers { run }) => report::numbers(&run),
+        Some(Command::Page { run }) => report::page_again(&run),
+        Some(Command::Serve(options)) => serve::serve(&options),
+        Some(Command::Exec(options)) => run::exec(&options),
+    })
+}

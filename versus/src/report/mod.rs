@@ -1,0 +1,57 @@
+//! What a run says: a page, tables for the terminal and in Markdown, and what has changed between two runs.
+
+mod compare;
+mod page;
+mod statistics;
+mod summary;
+mod svg;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::run::Results;
+use summary::Summary;
+
+pub(crate) use compare::compare;
+
+/// Writes the page and the raw results beside the lines of a run, and prints the tables.
+pub(crate) fn write(results: &Results, lines: &Path) -> Result<(), String> {
+    let json = lines.with_extension("json");
+    let text = serde_json::to_vec_pretty(results).map_err(|e| e.to_string())?;
+    save(&json, &text)?;
+    let summaries = Summary::all(results);
+    let page = write_page(results, &summaries, lines)?;
+    print!("{}", text::terminal(results, &summaries));
+    println!("\n{}\n{}", page.display(), json.display());
+    Ok(())
+}
+
+fn write_page(results: &Results, summaries: &[Summary<'_>], path: &Path) -> Result<PathBuf, String> {
+    let page = path.with_extension("html");
+    let raw = ["json", "jsonl"].map(|extension| path.with_extension(extension));
+    let names = raw.iter().filter(|path| path.exists()).filter_map(|path| path.file_name());
+    let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    save(&page, page::page(results, summaries, &names).as_bytes())?;
+    Ok(page)
+}
+
+fn save(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    fs::write(path, bytes).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Writes the page of a run again.
+pub(crate) fn page_again(run: &Path) -> Result<(), String> {
+    let results = Results::read(run)?;
+    println!("{}", write_page(&results, &Summary::all(&results), run)?.display());
+    Ok(())
+}
+
+/// Prints the tables of a run in Markdown.
+pub(crate) fn numbers(run: &Path) -> Result<(), String> {
+    let results = Results::read(run)?;
+    print!("{}", text::markdown(&results, &Summary::all(&results)));
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! The page: one HTML document without scripts or other files.
+
+mod cells;
+mod tables;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::statistics::ENOUGH;
+use super::summary::{OURS, Summary, advice, losses};
+use super::svg::{marker, number};
+use crate::run::Results;
+use tables::{advice_table, losses_table, overview};
+
+const STYLE: &str = include_str!("style.css");
+
+/// Servers and their styles, the same on the whole page.
+#[derive(Debug)]
+struct Styles<'a>(Vec<&'a str>);
+
+impl<'a> Styles<'a> {
+    fn of(summaries: &'a [Summary<'a>]) -> Self {
+        let mut names = Vec::new();
+        for row in summaries.iter().flat_map(|summary| &summary.rows) {
+            if !names.contains(&row.name) {
+                names.push(row.name);
+            }
+        }
+        // A server that failed in the first cell keeps its place before ours otherwise.
+        names.sort_by_key(|name| *name != OURS);
+        Self(names)
+    }
+
+    fn style(&self, name: &str) -> usize {
+        self.0.iter().position(|known| *known == name).unwrap_or(0)
+    }
+
+    /// Names the servers that `has` wants, with their markers.
+    fn legend(&self, has: impl Fn(&str) -> bool) -> Markup {
+        html! {
+            ul.legend {
+                @for (style, name) in self.0.iter().enumerate().filter(|(_, name)| has(name)) {
+                    li { svg viewBox="0 0 14 14" aria-hidden="true" { (marker(style, 7.0, 7.0, 5.0)) } (name) }
+                }
+            }
+        }
+    }
+}
+
+/// Returns a name that stands in an id and in a link.
+fn slug(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+}
+
+/// Returns the page of a run, with links to its raw results beside it.
+pub(super) fn page(results: &Results, summaries: &[Summary<'_>], raw: &[String]) -> String {
+    let styles = Styles::of(summaries);
+    let header = &results.header;
+    let (machine, plan) = (&header.machine, &header.plan);
+    let title = if plan.sweep { "Settings of millstream on this machine" } else { "millstream beside other servers" };
+    let mut families: Vec<&str> = Vec::new();
+    for summary in summaries {
+        if !families.contains(&summary.cell.family()) {
+            families.push(summary.cell.family());
+        }
+    }
+    let lost = losses(summaries);
+    let whole = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { (title) }
+                    p.soft {
+                        (machine.cpu) ", " (machine.cores) " CPUs, Linux " (machine.kernel) ", " (machine.date) ". "
+                        (plan.rounds) " rounds of " (number(plan.seconds)) " s, servers in turns."
+                    }
+                    nav aria-label="Sections" {
+                        a href="#overview" { "overview" }
+                        a href="#losses" { "losses" }
+                        @for family in &families { a href=(format!("#{}", slug(family))) { (family) } }
+                        a href="#machine" { "machine" }
+                        a href="#method" { "method" }
+                    }
+                    @for note in notes(results, summaries) { p.note { (note) } }
+                }
+                main {
+                    section id="overview" {
+                        h2 { "Overview" }
+                        @if summaries.is_empty() { p { "Nothing was measured." } }
+                        @else {
+                            p {
+                                "CPU time of each server for the same work, as a multiple of that of millstream"
+                                @if plan.sweep { " with its defaults" }
+                                ": above 1 millstream needs less. The range is the interval of the median of the ratios of single rounds. "
+                                span.good { "▲" } " and " span.bad { "▼" } " mark ratios whose interval does not contain 1."
+                            }
+                            (overview(summaries, &styles))
+                        }
+                    }
+                    section id="losses" {
+                        h2 { @if plan.sweep { "Where the defaults lose" } @else { "Where millstream loses" } }
+                        (losses_table(&lost, plan.rounds as usize >= ENOUGH))
+                    }
+                    @if plan.sweep {
+                        section id="advice" { h2 { "Settings for this machine" } (advice_table(&advice(summaries))) }
+                    }
+                    @for family in &families { (cells::family(family, summaries, &styles)) }
+                    section id="skipped" {
+                        h2 { "Not measured" }
+                        @if results.skipped.is_empty() { p { "Everything that was planned was measured." } }
+                        @else {
+                            div.wide { table {
+                                thead { tr { th { "cell" } th.left { "server" } th.left { "reason" } } }
+                                tbody {
+                                    @for skipped in &results.skipped {
+                                        tr {
+                                            td { (or(&skipped.cell, "all")) } td.left { (or(&skipped.contender, "all")) }
+                                            td.text { (skipped.reason) }
+                                        }
+                                    }
+                                }
+                            } }
+                        }
+                    }
+                    (provenance(results, raw))
+                    (method())
+                }
+            }
+        }
+    };
+    whole.into_string()
+}
+
+fn or<'a>(text: &'a str, other: &'a str) -> &'a str {
+    if text.is_empty() { other } else { text }
+}
+
+/// What a reader should know before the figures.
+fn notes(results: &Results, summaries: &[Summary<'_>]) -> Vec<String> {
+    let (machine, plan) = (&results.header.machine, &results.header.plan);
+    let mut notes = Vec::new();
+    if machine.build.starts_with("debug") {
+        notes.push("The program was built without optimisation. The figures mean nothing.".to_owned());
+    }
+    if plan.rounds < 6 {
+        let coverage = 100.0 * (1.0 - 0.5f64.powi(plan.rounds as i32 - 1));
+        notes.push(format!(
+            "With {} rounds an interval is the range of all of them, and contains the true median with a probability of {} %. \
+             Fewer than four rounds decide nothing.",
+            plan.rounds,
+            number(coverage)
+        ));
+    }
+    if machine.congestion.starts_with("bbr") {
+        notes.push(
+            "The congestion control of this machine, bbr, paces on loopback, too: long responses measure its timers. \
+             sysctl net.ipv4.tcp_congestion_control=cubic avoids that."
+                .to_owned(),
+        );
+    }
+    let load: f64 = machine.load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
+    if load > 0.5 {
+        notes.push(format!(
+            "The machine had other work: its load was {load} at the start. Trust ratios of CPU time most."
+        ));
+    }
+    let shared = summaries.iter().any(|summary| summary.cell.workers as usize >= machine.cores);
+    if shared {
+        notes.push("Where a server has as many workers as there are CPUs, the load shares them with it.".to_owned());
+    }
+    notes
+}
+
+fn provenance(results: &Results, raw: &[String]) -> Markup {
+    let machine = &results.header.machine;
+    let crates: Vec<String> = machine.crates.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    let rows = [
+        ("CPU", format!("{} ({} usable)", machine.cpu, machine.cores)),
+        ("memory", machine.memory.clone()),
+        ("kernel", machine.kernel.clone()),
+        ("governor", machine.governor.clone()),
+        ("congestion control", machine.congestion.clone()),
+        ("load at the start", machine.load.clone()),
+        ("compiler", machine.rustc.clone()),
+        ("build", machine.build.clone()),
+        ("commit", machine.commit.clone()),
+        ("crates", crates.join(", ")),
+        ("date", machine.date.clone()),
+    ];
+    html! {
+        section id="machine" {
+            h2 { "Machine" }
+            dl { @for (name, value) in rows { dt { (name) } dd { (value) } } }
+            p { "Raw results: " @for (n, name) in raw.iter().enumerate() { @if n > 0 { ", " } a href=(name) { (name) } } "." }
+        }
+    }
+}
+
+fn method() -> Markup {
+    html! {
+        section id="method" {
+            h2 { "Method" }
+            p {
+                "Each round starts a server anew, on CPUs of its own where there are enough; the load runs on the others. The first round "
+                "compares a whole response byte by byte. The clock starts when every connection has had a response. The load is a closed "
+                "loop: each connection asks again as soon as it has its answer. Events are sent at a fixed rate, and their latency is the "
+                "time from the sender's clock to the reader."
+            }
+            p {
+                "CPU time is that of all threads and processes of the server, in the kernel and outside. Memory is the peak of its resident "
+                "set. Throughput is limited by whichever is busier, the server or the load; a load that is always busy is marked in the tables. "
+                "Ratios are formed within a round, so that other work on the machine affects both sides, and their median has a rank interval "
+                "of at least 95 % where there are six rounds or more. With hundreds of comparisons, a few intervals miss the truth by chance."
+            }
+            p {
+                "System calls are counted in a pass of their own, because that slows the server down. A p99.99 needs ten thousand responses; "
+                "where there were fewer, it is left out."
+            }
+        }
+    }
+}

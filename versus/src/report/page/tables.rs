@@ -1,0 +1,155 @@
+//! Tables of the page.
+
+use maud::{Markup, html};
+
+use super::{Styles, slug};
+use crate::report::statistics::{Estimate, Verdict};
+use crate::report::summary::{Advice, Loss, Metric, OURS, SHARES, Summary};
+use crate::report::svg::number;
+
+/// A ratio with its interval, marked if it is decided.
+fn ratio(ratio: &Estimate) -> Markup {
+    let (class, sign) = match ratio.verdict() {
+        Verdict::Above => ("good", "▲ "),
+        Verdict::Below => ("bad", "▼ "),
+        Verdict::Open => ("", ""),
+    };
+    html! {
+        span class=[(!class.is_empty()).then_some(class)] { (sign) (number(ratio.median)) "×" }
+        " " span.range { (number(ratio.low)) "–" (number(ratio.high)) }
+    }
+}
+
+/// CPU time of each rival by that of millstream.
+pub(super) fn overview(summaries: &[Summary<'_>], styles: &Styles<'_>) -> Markup {
+    let rivals: Vec<&str> = styles.0.iter().copied().filter(|name| *name != OURS).collect();
+    html! {
+        div.wide { table {
+            thead { tr { th { "cell" } th { (OURS) ", µs" } @for rival in &rivals { th { (rival) } } } }
+            tbody {
+                @for Summary { cell, rows } in summaries {
+                    tr {
+                        td { a href=(format!("#{}", slug(&cell.name))) { (cell.name) } }
+                        @let ours = rows.iter().find(|row| row.name == OURS).and_then(|row| row.get(Metric::Cost));
+                        td { @if let Some(ours) = ours { (number(ours.median)) } }
+                        @for rival in &rivals {
+                            td {
+                                @if let Some(advantage) = rows.iter().find(|row| row.name == *rival).and_then(|row| row.advantage(Metric::Cost)) {
+                                    (ratio(&advantage))
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+pub(super) fn losses_table(losses: &[Loss<'_>], decided: bool) -> Markup {
+    html! {
+        @if !decided {
+            p { "There were too few rounds to say." }
+        } @else if losses.is_empty() {
+            p { "Nowhere beyond doubt: no interval of a ratio lies wholly on the other side." }
+        } @else {
+            p { "Every comparison whose interval lies wholly on the other side, the worst first." }
+            div.wide { table {
+                thead { tr { th { "cell" } th.left { "to" } th.left { "in" } th { "by" } th { (OURS) } th { "the other" } th.left { "unit" } } }
+                tbody {
+                    @for loss in losses {
+                        tr {
+                            td { a href=(format!("#{}", slug(&loss.cell.name))) { (loss.cell.name) } }
+                            td.left { (loss.rival) } td.left { (loss.metric.name()) }
+                            td { span.bad { (number(loss.by.median)) "×" } " " span.range { (number(loss.by.low)) "–" (number(loss.by.high)) } }
+                            td { (number(loss.ours)) } td { (number(loss.theirs)) } td.left { (loss.metric.unit(loss.cell.unit())) }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+/// What a sweep recommends.
+pub(super) fn advice_table(advice: &[Advice<'_>]) -> Markup {
+    let changes = |changes: &[(&str, Metric, f64)]| -> String {
+        let text = |(cell, metric, by): &(&str, Metric, f64)| format!("{cell} {} {}×", metric.name(), number(*by));
+        changes.iter().map(text).collect::<Vec<_>>().join(", ")
+    };
+    let clear: Vec<&Advice<'_>> = advice.iter().filter(|a| !a.better.is_empty() && a.worse.is_empty()).collect();
+    html! {
+        @if clear.is_empty() {
+            p { "Keep the defaults: no setting is better in one workload without being worse in another." }
+        } @else {
+            p { "Better somewhere and worse nowhere beyond doubt: " @for (n, a) in clear.iter().enumerate() { @if n > 0 { ", " } strong { (a.setting) } } ". For one kind of workload alone, see its row." }
+        }
+        div.wide { table {
+            thead { tr { th { "setting" } th.left { "better than the defaults in" } th.left { "worse in" } } }
+            tbody {
+                @for a in advice {
+                    tr { td { (a.setting) } td.text.good { (changes(&a.better)) } td.text.bad { (changes(&a.worse)) } }
+                }
+            }
+        } }
+    }
+}
+
+/// All figures of a cell.
+pub(super) fn figures(summary: &Summary<'_>) -> Markup {
+    let Summary { cell, rows } = summary;
+    let counted = rows.iter().any(|row| row.calls.is_some());
+    html! {
+        div.wide { table.figures {
+            thead { tr {
+                th { "server" }
+                th { "CPU µs/" (cell.unit().one()) } th { "× CPU" }
+                th { (cell.unit().many()) "/s" } th { "× slower" }
+                @for (_, name) in SHARES { th { (name) " ms" } }
+                th { "× p99" } th { "MiB" }
+                @if counted { th { "calls" } }
+                th { "load" }
+            } }
+            tbody {
+                @for row in rows {
+                    tr {
+                        td { (row.name) }
+                        td { (estimate(row.get(Metric::Cost))) } td { @if let Some(a) = row.advantage(Metric::Cost) { (ratio(&a)) } }
+                        td { (estimate(row.get(Metric::Rate))) } td { @if let Some(a) = row.advantage(Metric::Rate) { (ratio(&a)) } }
+                        @for latency in row.latencies { td { @if let Some(latency) = latency { (number(latency)) } @else { "–" } } }
+                        td { @if let Some(a) = row.advantage(Metric::P99) { (ratio(&a)) } }
+                        td { @if let Some(memory) = row.get(Metric::Memory) { (number(memory.median)) } }
+                        @if counted { td { @if let Some(calls) = row.calls { (number(calls.all)) } @else { "–" } } }
+                        td { (number(row.load * 100.0)) " %" }
+                    }
+                }
+            }
+        } }
+        @if counted { details {
+            summary.soft { "System calls for each " (cell.unit().one()) ", by name" }
+            @for row in rows {
+                @if let Some(calls) = row.calls.filter(|calls| !calls.named.is_empty()) {
+                    @let names = named(&calls.named);
+                    p.soft { strong { (row.name) } ": " (names) }
+                }
+            }
+        } }
+    }
+}
+
+/// The calls that make up more than a hundredth of all, the most frequent first.
+fn named(calls: &std::collections::BTreeMap<String, f64>) -> String {
+    let all: f64 = calls.values().sum();
+    let mut calls: Vec<(&String, f64)> = calls.iter().map(|(name, count)| (name, *count)).collect();
+    calls.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let text = |(name, count): &(&String, f64)| format!("{name} {}", number(*count));
+    calls.iter().filter(|(_, count)| count * 100.0 > all).map(text).collect::<Vec<_>>().join(", ")
+}
+
+fn estimate(estimate: Option<Estimate>) -> Markup {
+    html! {
+        @if let Some(estimate) = estimate {
+            (number(estimate.median)) " " span.range { (number(estimate.low)) "–" (number(estimate.high)) }
+        } @else { "–" }
+    }
+}

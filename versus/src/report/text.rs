@@ -1,0 +1,158 @@
+//! Tables for the terminal, and in Markdown.
+
+use std::fmt::Write as _;
+
+use super::statistics::{ENOUGH, Verdict};
+use super::summary::{Metric, OURS, Summary, losses};
+use super::svg::number;
+use crate::run::Results;
+
+/// Returns the names of all servers, ours first.
+fn names<'a>(summaries: &'a [Summary<'a>]) -> Vec<&'a str> {
+    let mut names = vec![OURS];
+    for row in summaries.iter().flat_map(|summary| &summary.rows) {
+        if !names.contains(&row.name) {
+            names.push(row.name);
+        }
+    }
+    names
+}
+
+/// Aligns columns: the first to the left, the others to the right.
+fn align(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |n: usize| rows.iter().filter_map(|row| row.get(n)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (n, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            match n {
+                0 => write!(line, "{cell:<width$}"),
+                _ => write!(line, "  {cell:>width$}"),
+            }
+            .expect("memory takes all");
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// CPU time of all servers, and where millstream loses.
+pub(super) fn terminal(results: &Results, summaries: &[Summary<'_>]) -> String {
+    let names = names(summaries);
+    let mut rows = vec![
+        std::iter::once("CPU µs for each".to_owned()).chain(names.iter().map(|name| (*name).to_owned())).collect(),
+    ];
+    for Summary { cell, rows: servers } in summaries {
+        let mut row = vec![format!("{} {}", cell.name, cell.unit().one())];
+        row.extend(names.iter().map(|name| {
+            let Some(server) = servers.iter().find(|server| server.name == *name) else { return String::new() };
+            let cost = server.get(Metric::Cost).map_or_else(|| "-".to_owned(), |cost| number(cost.median));
+            match server.advantage(Metric::Cost) {
+                None => cost,
+                Some(ratio) => {
+                    let sign = match ratio.verdict() {
+                        Verdict::Above => '+',
+                        Verdict::Below => '-',
+                        Verdict::Open => '~',
+                    };
+                    format!("{cost} ({}×{sign})", number(ratio.median))
+                }
+            }
+        }));
+        rows.push(row);
+    }
+    let mut text = align(&rows);
+    text += "+ millstream needs less beyond doubt, - more, ~ not decided\n";
+    let losses = losses(summaries);
+    let ours = if results.header.plan.sweep { "the defaults lose" } else { "millstream loses" };
+    if (results.header.plan.rounds as usize) < ENOUGH {
+        writeln!(text, "\nThere were too few rounds to say where {ours}.").expect("memory takes all");
+    } else if losses.is_empty() {
+        writeln!(text, "\n{ours}: nowhere beyond doubt.").expect("memory takes all");
+    } else {
+        writeln!(text, "\nWhere {ours}").expect("memory takes all");
+        let mut rows = vec![];
+        for loss in losses {
+            rows.push(vec![
+                format!("{} to {} in {}", loss.cell.name, loss.rival, loss.metric.name()),
+                format!("{}×", number(loss.by.median)),
+                format!("{}–{}", number(loss.by.low), number(loss.by.high)),
+            ]);
+        }
+        text += &align(&rows);
+    }
+    for skipped in &results.skipped {
+        let place = if skipped.cell.is_empty() { String::new() } else { format!("{}: ", skipped.cell) };
+        writeln!(text, "not measured: {place}{}: {}", skipped.contender, skipped.reason).expect("memory takes all");
+    }
+    text
+}
+
+/// Tables for a page of documentation: one for each metric, the best of a row in bold.
+pub(super) fn markdown(results: &Results, summaries: &[Summary<'_>]) -> String {
+    let (machine, plan) = (&results.header.machine, &results.header.plan);
+    let names = names(summaries);
+    let mut text = format!(
+        "Linux {}, {}, {} CPUs, {}; commit {}; medians of {} rounds of {} s.\n",
+        machine.kernel,
+        machine.cpu,
+        machine.cores,
+        machine.build,
+        machine.commit,
+        plan.rounds,
+        number(plan.seconds)
+    );
+    for metric in Metric::ALL {
+        let what = match metric {
+            Metric::Cost => "CPU time for each request or delivery, µs",
+            Metric::Rate => "Requests or deliveries a second",
+            Metric::P99 => "p99, ms",
+            Metric::Memory => "Peak of resident memory, MiB",
+        };
+        write!(text, "\n{what}:\n\n| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()))
+            .expect("memory takes all");
+        for Summary { cell, rows } in summaries {
+            let medians: Vec<Option<f64>> = names
+                .iter()
+                .map(|name| rows.iter().find(|row| row.name == *name)?.get(metric).map(|estimate| estimate.median))
+                .collect();
+            let order = |a: &f64, b: &f64| if metric == Metric::Rate { b.total_cmp(a) } else { a.total_cmp(b) };
+            let best = medians.iter().flatten().copied().min_by(order);
+            write!(text, "| {} |", cell.describe()).expect("memory takes all");
+            for median in &medians {
+                match median {
+                    Some(value) if *median == best => write!(text, " **{}** |", number(*value)),
+                    Some(value) => write!(text, " {} |", number(*value)),
+                    None => write!(text, " |"),
+                }
+                .expect("memory takes all");
+            }
+            text.push('\n');
+        }
+    }
+    let losses = losses(summaries);
+    text += "\nWhere millstream loses beyond doubt:\n\n";
+    if losses.is_empty() {
+        text += "nowhere.\n";
+    }
+    for loss in &losses {
+        let unit = loss.metric.unit(loss.cell.unit());
+        writeln!(
+            text,
+            "- {}: {} of {} is {} {unit} against {}, {} × ({} to {}).",
+            loss.cell.describe(),
+            loss.metric.name(),
+            loss.rival,
+            number(loss.theirs),
+            number(loss.ours),
+            number(loss.by.median),
+            number(loss.by.low),
+            number(loss.by.high)
+        )
+        .expect("memory takes all");
+    }
+    text
+}

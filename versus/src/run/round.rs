@@ -1,0 +1,214 @@
+//! One round: a server is started, loaded, measured, and ended.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::calls::Counter;
+use super::cell::{Cell, TOKENS, Work};
+use super::exec::pin;
+use super::interrupt::Interrupt;
+use super::machine::Cpus;
+use super::peers::{self, Contender};
+use super::process::Server;
+use super::record::{Calls, Plan, Record};
+use super::site::{self, Site};
+use crate::load::{self, Gauge, Job};
+
+/// How long all connections may take to get their first responses.
+const FIRST: Duration = Duration::from_secs(60);
+/// How long a round is extended at most, for a response to complete in it.
+const EXTENDED: Duration = Duration::from_secs(30);
+/// More threads of the load than this are not needed by any server measured here.
+const THREADS_MAX: usize = 16;
+
+pub(super) struct Round<'a> {
+    pub(super) cell: &'a Cell,
+    pub(super) contender: &'a Contender,
+    pub(super) number: u32,
+    pub(super) plan: &'a Plan,
+    pub(super) cpus: &'a Cpus,
+    pub(super) site: &'a Site,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+impl Round<'_> {
+    pub(super) fn run(&self) -> Result<Record, String> {
+        let (mut record, latencies) = self.loaded(|server, gauge| self.measure(server, gauge))?;
+        record.latency = latencies.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect();
+        Ok(record)
+    }
+
+    /// Counts system calls in place of time.
+    pub(super) fn count(&self, counter: &Counter) -> Result<Calls, String> {
+        let (_, load) = self.cpus.share(self.cell.workers);
+        let time = Duration::from_secs_f64(self.plan.seconds.clamp(0.2, 0.5));
+        self.loaded(|server, gauge| {
+            let mut done = || self.done(gauge);
+            let (named, all, done) = counter.count(server, &load, time, self.interrupt, &mut done)?;
+            if done < 0.5 {
+                return Err(format!("no {} was answered meanwhile", self.cell.unit().one()));
+            }
+            Ok(Calls {
+                cell: self.cell.name.clone(),
+                contender: self.contender.name.clone(),
+                counter: counter.name().to_owned(),
+                all: all as f64 / done,
+                named: named.into_iter().map(|(name, calls)| (name, calls as f64 / done)).collect(),
+            })
+        })
+        .map(|(calls, _)| calls)
+    }
+
+    fn done(&self, gauge: &Gauge) -> f64 {
+        let count = gauge.count();
+        match self.cell.len() {
+            Some(len) => count.bytes as f64 / len as f64,
+            None => count.done as f64,
+        }
+    }
+
+    /// Runs `work` while the server is under load, after all connections have got a response.
+    fn loaded<T>(
+        &self,
+        work: impl FnOnce(&Server, &Gauge) -> Result<T, String>,
+    ) -> Result<(T, Histogram<u64>), String> {
+        let Self { cell, cpus, site, interrupt, .. } = *self;
+        let (server_cpus, load_cpus) = cpus.share(cell.workers);
+        pin(&load_cpus)?;
+        let origin = match cell.work {
+            Work::Relay(_) => Some(Server::start(&peers::origin(site)?, &load_cpus, interrupt)?),
+            _ => None,
+        };
+        let to = origin.as_ref().map(|origin| origin.address);
+        let launch = self.contender.launch(cell, site, to)?;
+        let server = Server::start(&launch, &server_cpus, interrupt)?;
+        if self.number == 0 {
+            self.check(&server)?;
+        }
+        let gauge = Gauge::default();
+        let jobs = self.jobs(&server, load_cpus.len());
+        let (worked, latencies) = thread::scope(|scope| {
+            let threads: Vec<_> = jobs
+                .iter()
+                .zip(load_cpus.iter().cycle())
+                .map(|(job, cpu)| {
+                    let gauge = &gauge;
+                    scope.spawn(move || {
+                        if let Err(e) = pin(&[*cpu]) {
+                            gauge.fail(e);
+                        }
+                        load::run(job, gauge)
+                    })
+                })
+                .collect();
+            let worked = self.answered(&gauge).and_then(|()| work(&server, &gauge));
+            gauge.stop();
+            let mut latencies = load::histogram();
+            for thread in threads {
+                match thread.join() {
+                    Ok(part) => latencies.add(part).expect("the bounds are the same"),
+                    Err(_) => gauge.fail("a thread of the load panicked"),
+                }
+            }
+            (worked, latencies)
+        });
+        let worked = match gauge.problem() {
+            Some(problem) => Err(problem),
+            None => worked,
+        };
+        drop((server, origin));
+        let checked = match cell.work {
+            Work::Upload(len) if worked.is_ok() && self.number == 0 => site.check_upload(len),
+            _ => Ok(()),
+        };
+        site.remove_uploads();
+        checked?;
+        Ok((worked?, latencies))
+    }
+
+    /// Compares one response before the load begins.
+    fn check(&self, server: &Server) -> Result<(), String> {
+        let Self { cell, .. } = *self;
+        let path = site::path(cell.work);
+        let check = |len| load::client::check(server.address, cell.protocol, &path, len);
+        let (got, wanted) = match cell.work {
+            Work::File(len) | Work::Relay(len) => (check(Some(len))?, len),
+            Work::Hello => (check(None)?, 12),
+            Work::Tokens => (check(None)?, TOKENS),
+            Work::Events(_) | Work::Upload(_) => return Ok(()),
+        };
+        if got == wanted { Ok(()) } else { Err(format!("{path} has {got} bytes in place of {wanted}")) }
+    }
+
+    /// Shares the connections out among the threads of the load.
+    fn jobs(&self, server: &Server, cpus: usize) -> Vec<Job> {
+        let Self { cell, .. } = *self;
+        let threads = cpus.min(THREADS_MAX).min(cell.connections as usize).max(1) as u32;
+        let shares = (0..threads).map(|n| cell.connections / threads + u32::from(n < cell.connections % threads));
+        let mut first = 0;
+        shares
+            .map(|connections| {
+                let job = Job {
+                    address: server.address,
+                    protocol: cell.protocol,
+                    path: site::path(cell.work),
+                    first,
+                    connections,
+                    streams: cell.streams,
+                    upload: if let Work::Upload(len) = cell.work { Some(site::upload(len)) } else { None },
+                    events: matches!(cell.work, Work::Events(_)),
+                };
+                first += connections;
+                job
+            })
+            .collect()
+    }
+
+    /// Waits until every connection has got a response, and a little longer.
+    fn answered(&self, gauge: &Gauge) -> Result<(), String> {
+        let wanted = self.cell.connections * self.cell.streams;
+        let answered = self.interrupt.wait(FIRST, || match gauge.problem() {
+            Some(problem) => Some(Err(problem)),
+            None => (gauge.answered() >= wanted).then_some(Ok(())),
+        })?;
+        let late = || Err(format!("only {} of {wanted} connections got an answer in {FIRST:?}", gauge.answered()));
+        answered.unwrap_or_else(late)?;
+        self.interrupt.wait(Duration::from_secs_f64((self.plan.seconds / 4.0).min(0.2)), || None::<()>).map(drop)
+    }
+
+    fn measure(&self, server: &Server, gauge: &Gauge) -> Result<Record, String> {
+        let (cpu, load_cpu, before) = (server.cpu(), own_cpu(), gauge.count());
+        let (done, started) = (self.done(gauge), Instant::now());
+        gauge.start_measuring();
+        let problem = || gauge.problem();
+        if let Some(problem) = self.interrupt.wait(Duration::from_secs_f64(self.plan.seconds), problem)? {
+            return Err(problem);
+        }
+        let more = || (gauge.count().done > before.done || gauge.problem().is_some()).then_some(());
+        self.interrupt.wait(EXTENDED, more)?.ok_or("no response was complete in the time of a round")?;
+        let after = gauge.count();
+        let done = self.done(gauge) - done;
+        let seconds = started.elapsed().as_secs_f64();
+        let (cpu, load_cpu) = (server.cpu().since(&cpu), own_cpu().saturating_sub(load_cpu));
+        gauge.stop();
+        Ok(Record {
+            cell: self.cell.name.clone(),
+            contender: self.contender.name.clone(),
+            round: self.number,
+            seconds,
+            done,
+            bytes: after.bytes - before.bytes,
+            cpu_ns: cpu,
+            load_cpu_ns: u64::try_from(load_cpu.as_nanos()).unwrap_or(u64::MAX),
+            peak_kib: server.peak_kib(),
+            latency: Vec::new(),
+        })
+    }
+}
+
+fn own_cpu() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
+}
