@@ -192,10 +192,13 @@ fn file(len: usize) -> io::Result<(tempfile::TempDir, StdFile, std::path::PathBu
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("file");
     // Not zeros, which a file system could keep without blocks.
-    std::fs::write(&path, (0..len).map(|n| (n * 7 >> 3) as u8).collect::<Vec<u8>>())?;
+    std::fs::write(&path, (0..len).map(|n| ((n * 7) >> 3) as u8).collect::<Vec<u8>>())?;
     let file = StdFile::open(&path)?;
     Ok((dir, file, path))
 }
+
+/// Sends a file by plain calls.
+type Send = dyn FnMut(&StdStream) -> io::Result<()>;
 
 /// A file of `size` bytes to a socket, by each path.
 fn files(link: &Link, size: usize, slice: Duration) -> Result<Row, Error> {
@@ -225,7 +228,7 @@ fn files(link: &Link, size: usize, slice: Duration) -> Result<Row, Error> {
         };
         Ok(Path { name, ours: true, run: Box::new(run) })
     };
-    let plain = |name, mut send: Box<dyn FnMut(&StdStream) -> io::Result<()>>| -> Result<Path<'_>, Error> {
+    let plain = |name, mut send: Box<Send>| -> Result<Path<'_>, Error> {
         let stream = link.connect()?;
         let run = move |n| spent(ClockId::ThreadCPUTime, || (0..n).try_for_each(|_| send(&stream)).map_err(Into::into));
         Ok(Path { name, ours: false, run: Box::new(run) })
