@@ -32,3 +32,9 @@ fn main() -> ExitCode {
         Some(Command::Exec(options)) => run::exec(&options),
     })
 }
+
+/// Prints to stdout. A reader that has gone, such as `head`, is no error.
+fn say(text: impl std::fmt::Display) {
+    use std::io::Write;
+    let _ = write!(std::io::stdout().lock(), "{text}");
+}

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::summary::{Metric, Summary};
 use super::svg::number;
 use crate::run::Results;
+use crate::say;
 
 /// Calls are counted once, without an interval. Less than this share is noise.
 const CALLS: f64 = 0.1;
@@ -13,7 +14,7 @@ const CALLS: f64 = 0.1;
 /// Prints what has changed.
 pub(crate) fn compare(before: &Path, after: &Path) -> Result<(), String> {
     let (before, after) = (Results::read(before)?, Results::read(after)?);
-    print!("{}", changes(&before, &after));
+    say(changes(&before, &after));
     Ok(())
 }
 

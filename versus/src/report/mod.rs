@@ -13,6 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::run::Results;
+use crate::say;
 use summary::Summary;
 
 pub(crate) use compare::compare;
@@ -24,8 +25,8 @@ pub(crate) fn write(results: &Results, lines: &Path) -> Result<(), String> {
     save(&json, &text)?;
     let summaries = Summary::all(results);
     let page = write_page(results, &summaries, lines)?;
-    print!("{}", text::terminal(results, &summaries));
-    println!("\n{}\n{}", page.display(), json.display());
+    say(text::terminal(results, &summaries));
+    say(format_args!("\n{}\n{}\n", page.display(), json.display()));
     Ok(())
 }
 
@@ -45,13 +46,14 @@ fn save(path: &Path, bytes: &[u8]) -> Result<(), String> {
 /// Writes the page of a run again.
 pub(crate) fn page_again(run: &Path) -> Result<(), String> {
     let results = Results::read(run)?;
-    println!("{}", write_page(&results, &Summary::all(&results), run)?.display());
+    let page = write_page(&results, &Summary::all(&results), run)?;
+    say(format_args!("{}\n", page.display()));
     Ok(())
 }
 
 /// Prints the tables of a run in Markdown.
 pub(crate) fn numbers(run: &Path) -> Result<(), String> {
     let results = Results::read(run)?;
-    print!("{}", text::markdown(&results, &Summary::all(&results)));
+    say(text::markdown(&results, &Summary::all(&results)));
     Ok(())
 }

@@ -99,7 +99,7 @@ pub(super) fn page(results: &Results, summaries: &[Summary<'_>], raw: &[String])
                                 "CPU time of each server for the same work, as a multiple of that of millstream"
                                 @if plan.sweep { " with its defaults" }
                                 ": above 1 millstream needs less. The range is the interval of the median of the ratios of single rounds. "
-                                span.good { "▲" } " and " span.bad { "▼" } " mark ratios whose interval does not contain 1."
+                                span.good { "▲" } " and " span.bad { "▼" } " mark ratios whose interval does not contain 1, and that differ from it by 2 % or more."
                             }
                             (overview(summaries, &styles))
                         }
@@ -153,7 +153,7 @@ fn notes(results: &Results, summaries: &[Summary<'_>]) -> Vec<String> {
         let coverage = 100.0 * (1.0 - 0.5f64.powi(plan.rounds as i32 - 1));
         notes.push(format!(
             "With {} rounds an interval is the range of all of them, and contains the true median with a probability of {} %. \
-             Fewer than four rounds decide nothing.",
+             Fewer than five rounds decide nothing.",
             plan.rounds,
             number(coverage)
         ));

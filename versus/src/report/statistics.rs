@@ -15,7 +15,10 @@ pub(crate) struct Estimate {
 const COVERAGE: f64 = 0.95;
 
 /// Fewer values decide nothing.
-pub(crate) const ENOUGH: usize = 4;
+pub(crate) const ENOUGH: usize = 5;
+
+/// A smaller difference decides nothing, however certain it is.
+pub(crate) const SMALLEST: f64 = 1.02;
 
 impl Estimate {
     /// Returns the median of values, and the rank interval of the sign test. `None` without finite values.
@@ -38,12 +41,12 @@ impl Estimate {
         Self { median: 1.0 / self.median, low: 1.0 / self.high, high: 1.0 / self.low, ..self }
     }
 
-    /// Returns whether the values are above 1, or below, beyond doubt.
+    /// Returns whether the values are above 1, or below, beyond doubt and by enough to matter.
     pub(crate) fn verdict(&self) -> Verdict {
         match self {
             _ if self.count < ENOUGH => Verdict::Open,
-            _ if self.low > 1.0 => Verdict::Above,
-            _ if self.high < 1.0 => Verdict::Below,
+            _ if self.low > 1.0 && self.median >= SMALLEST => Verdict::Above,
+            _ if self.high < 1.0 && self.median <= 1.0 / SMALLEST => Verdict::Below,
             _ => Verdict::Open,
         }
     }
@@ -180,10 +183,13 @@ mod tests {
     #[test]
     fn verdicts_need_enough_rounds() {
         let of = |values: &[f64]| Estimate::of(values.iter().copied()).unwrap().verdict();
-        assert_eq!(of(&[1.2, 1.3, 1.1]), Verdict::Open);
-        assert_eq!(of(&[1.2, 1.3, 1.1, 1.4]), Verdict::Above);
-        assert_eq!(of(&[0.9, 0.8, 0.7, 0.9]), Verdict::Below);
-        assert_eq!(of(&[1.2, 1.3, 0.9, 1.4]), Verdict::Open);
+        assert_eq!(of(&[1.2, 1.3, 1.1, 1.4]), Verdict::Open);
+        assert_eq!(of(&[1.2, 1.3, 1.1, 1.4, 1.2]), Verdict::Above);
+        assert_eq!(of(&[0.9, 0.8, 0.7, 0.9, 0.9]), Verdict::Below);
+        assert_eq!(of(&[1.2, 1.3, 0.9, 1.4, 1.2]), Verdict::Open);
+        // Certain, and too small to matter.
+        assert_eq!(of(&[1.01, 1.011, 1.012, 1.013, 1.014]), Verdict::Open);
+        assert_eq!(of(&[0.99, 0.991, 0.992, 0.993, 0.994]), Verdict::Open);
         assert_eq!(Estimate::of([f64::NAN, f64::INFINITY]), None);
         assert_eq!(quantile(&[(5, 99)], 0.99), None);
         assert_eq!(quantile(&[(5, 99), (6, 1)], 0.99), Some(5));

@@ -165,8 +165,8 @@ fn wins_losses_and_draws_are_told_apart() {
 }
 
 #[test]
-fn three_rounds_decide_nothing() {
-    let results = synthetic(&[(OURS, 1.0), ("fast", 0.5)], 3);
+fn four_rounds_decide_nothing() {
+    let results = synthetic(&[(OURS, 1.0), ("fast", 0.5)], 4);
     let summaries = Summary::all(&results);
     assert!(losses(&summaries).is_empty());
     assert!(terminal(&results, &summaries).contains("too few rounds to say"));

@@ -18,7 +18,7 @@ pub(crate) use exec::exec;
 pub(crate) use record::{Calls, Record, Results, Skipped};
 
 use crate::options::RunOptions;
-use crate::report;
+use crate::{report, say};
 use interrupt::Interrupt;
 use machine::{Cpus, Machine};
 use peers::Contender;
@@ -81,9 +81,9 @@ pub(crate) fn run(options: &RunOptions) -> Result<(), String> {
 fn list(cells: &[Cell], contenders: &[Contender], absent: &[Skipped]) -> Result<(), String> {
     for cell in cells {
         let names: Vec<_> = contenders.iter().filter(|c| c.can(cell)).map(|c| c.name.as_str()).collect();
-        println!("{:<22} {:<42} {}", cell.name, cell.describe(), names.join(" "));
+        say(format_args!("{:<18} {:<70} {}\n", cell.name, cell.describe(), names.join(" ")));
     }
-    absent.iter().for_each(|skipped| println!("absent: {} ({})", skipped.contender, skipped.reason));
+    absent.iter().for_each(|skipped| say(format_args!("absent: {} ({})\n", skipped.contender, skipped.reason)));
     Ok(())
 }
 
