@@ -21,7 +21,7 @@ pub(crate) use compare::compare;
 /// Writes the page and the raw results beside the lines of a run, and prints the tables.
 pub(crate) fn write(results: &Results, lines: &Path) -> Result<(), String> {
     let json = lines.with_extension("json");
-    let text = serde_json::to_vec_pretty(results).map_err(|e| e.to_string())?;
+    let text = serde_json::to_vec(results).map_err(|e| e.to_string())?;
     save(&json, &text)?;
     let summaries = Summary::all(results);
     let page = write_page(results, &summaries, lines)?;
