@@ -139,16 +139,20 @@ pub(crate) struct OriginSlice<'a> {
 impl<'a> OriginSlice<'a> {
     #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        let granule = map::range().ok().and_then(|range| range.granule_of(bytes.as_ptr().addr()));
-        // The address of an empty slice has no owner.
-        let origin = match granule.filter(|_| !bytes.is_empty()) {
+        let of_block = |granule| Block::of(bytes, granule).map_or(Origin::Unknown, Origin::Block);
+        let granule = map::range().map(|range| range.granule_of(bytes.as_ptr().addr()));
+        let origin = match granule {
+            // The address of an empty slice has no owner.
+            _ if bytes.is_empty() => Origin::Unknown,
             // SAFETY: `bytes` is in the granule of the mapping, so by invariant 2 the mapping lives as long as the
             // borrow.
-            Some(granule) => match unsafe { FILES[granule].load(Ordering::Acquire).as_ref() } {
+            Ok(Some(granule)) => match unsafe { FILES[granule].load(Ordering::Acquire).as_ref() } {
                 Some(mapping) => Origin::File(mapping),
-                None => Block::of(bytes, granule).map_or(Origin::Unknown, Origin::Block),
+                None => of_block(Some(granule)),
             },
-            None => Origin::Unknown,
+            Ok(None) => Origin::Unknown,
+            // Without a range, the pool is on the heap, and nothing is mapped.
+            Err(_) => of_block(None),
         };
         #[cfg(test)]
         LOOKUPS.set(LOOKUPS.get() + 1);

@@ -84,14 +84,20 @@ impl Slab {
     }
 
     fn from_heap() -> Option<NonNull<u8>> {
-        let layout = Layout::from_size_align(SLAB, LINE).ok()?;
+        // Aligned here: an allocator that aligns writes the zeros itself, and all of the slab would take memory at once.
+        let layout = Layout::array::<u8>(SLAB + LINE).ok()?;
         // SAFETY: the layout has a size above zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) });
-        Some(start.unwrap_or_else(|| handle_alloc_error(layout)))
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let skipped = start.addr().get().wrapping_neg() % LINE;
+        // SAFETY: less than a line is skipped, which was allocated in addition.
+        Some(unsafe { start.add(skipped) })
     }
 
-    fn block_at(address: *const u8, granule: usize) -> Option<(&'static Self, u32)> {
-        let slab = Self::at(granule)?;
+    fn block_at(address: *const u8, granule: Option<usize>) -> Option<(&'static Self, u32)> {
+        let slab = match granule {
+            Some(granule) => Self::at(granule)?,
+            None => Self::on_heap(address)?,
+        };
         let offset = address.addr().wrapping_sub(slab.start.as_ptr().addr());
         let index = offset / SIZES[slab.class];
         (index < slab.refs.len()).then_some((slab, index as u32))
@@ -101,6 +107,12 @@ impl Slab {
         let slab = NonNull::new(BY_GRANULE[granule].load(Ordering::Acquire))?;
         // SAFETY: slabs are never freed.
         Some(unsafe { slab.as_ref() })
+    }
+
+    /// Finds a slab that has no granule, because no range of addresses is reserved.
+    fn on_heap(address: *const u8) -> Option<&'static Self> {
+        let holds = |slab: &&Self| address.addr().wrapping_sub(slab.start.as_ptr().addr()) < SLAB;
+        SLABS.iter().filter_map(|slab| slab.get().copied()).find(holds)
     }
 
     pub(super) fn block(&self, index: u32) -> NonNull<u8> {
@@ -203,7 +215,8 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    pub(super) fn of(bytes: &[u8], granule: usize) -> Option<Self> {
+    /// Returns the block that `bytes` begin in. `granule` is theirs; there is none where no range is reserved.
+    pub(super) fn of(bytes: &[u8], granule: Option<usize>) -> Option<Self> {
         let (slab, index) = Slab::block_at(bytes.as_ptr(), granule)?;
         let is_frozen = slab.refs[index as usize].load(Ordering::Relaxed) & FROZEN != 0;
         is_frozen.then_some(Self { class: slab.class, index })

@@ -57,7 +57,7 @@ pub(super) enum ShutdownPhase {
     Finish,
     /// Report that the request took too long, and end.
     TimedOut,
-    /// End. The socket is reset already.
+    /// End. The socket is reset already, unless the kernel may hold bytes for the peer.
     Abort,
 }
 

@@ -33,8 +33,9 @@ struct Silence {
 }
 
 impl Leave {
-    /// Ready when the peer has left, or has ended its side and the response was silent for too long.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, conn_state: &ConnState) -> Poll<()> {
+    /// Ready when the peer has left, or has ended its side and the response was silent for too long. Returns whether
+    /// the kernel may hold bytes for the peer, which a reset would discard.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, conn_state: &ConnState) -> Poll<bool> {
         let requests = &conn_state.requests;
         if conn_state.protocol() != Protocol::One || requests.counts().1 == 0 {
             // hyper reads, and detects the end itself.
@@ -42,7 +43,7 @@ impl Leave {
             return Poll::Pending;
         }
         let limits = &conn_state.limits;
-        let Some(pulse) = conn_state.handle.pulse() else { return Poll::Ready(()) };
+        let Some(pulse) = conn_state.handle.pulse() else { return Poll::Ready(false) };
         let drops_events = requests.has_events() && !limits.half_close_events;
         if self.silence.is_none() {
             // A peer that sends a body has not ended its side, and each look is a system call.
@@ -53,7 +54,7 @@ impl Leave {
             let leaving = ready!(conn_state.handle.poll_leaving(cx));
             conn_state.absence.set();
             match leaving {
-                Leaving::Gone => return Poll::Ready(()),
+                Leaving::Gone => return Poll::Ready(false),
                 // hyper reads also during a response, unless it holds a further request.
                 _ if limits.half_close.is_zero() => return Poll::Pending,
                 Leaving::Unread if !drops_events => return Poll::Pending,
@@ -70,9 +71,13 @@ impl Leave {
             ready!(waits.ends.as_mut().poll(cx));
             if !goes_on(pulse, waits.sent) {
                 // A reset would discard what the kernel holds for a slow client, unless the client has reset it.
-                let held = conn_state.handle.unacknowledged().is_some_and(|bytes| bytes > 0);
-                if !held || conn_state.handle.poll_leaving(cx) == Poll::Ready(Leaving::Gone) {
-                    return Poll::Ready(());
+                match conn_state.handle.unacknowledged() {
+                    None => return Poll::Ready(true),
+                    Some(0) => return Poll::Ready(false),
+                    Some(_) if conn_state.handle.poll_leaving(cx) == Poll::Ready(Leaving::Gone) => {
+                        return Poll::Ready(false);
+                    }
+                    Some(_) => {}
                 }
             }
             self.silence = None;

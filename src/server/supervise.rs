@@ -36,8 +36,13 @@ where
             finish(&mut *connection);
             polled = Pin::new(&mut connection).poll(cx);
         }
-        if polled.is_pending() && leave.poll(cx, conn_state).is_ready() {
-            conn_state.abort();
+        if polled.is_pending()
+            && let Poll::Ready(may_hold) = leave.poll(cx, conn_state)
+        {
+            match may_hold {
+                true => conn_state.raise(ShutdownPhase::Abort),
+                false => conn_state.abort(),
+            }
             return Poll::Ready(Err(ShutdownPhase::Abort));
         }
         polled.map(Ok)

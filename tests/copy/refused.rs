@@ -243,11 +243,13 @@ async fn within(dir: &FilePath, limit: Option<u64>) -> CopyReport {
 
 #[test]
 fn blocks_are_shared_where_the_file_system_can() {
+    let unshared = super::support::portable("files share no blocks");
     for (mkfs, megabytes) in [("mkfs.xfs -q", 320), ("mkfs.btrfs -q", 128)] {
         let Some(disk) = Mount::image("sharing blocks", mkfs, megabytes, "defaults") else { continue };
         block_on(async {
             let report = within(&disk.path(), None).await;
-            assert_eq!((report.bytes, report.path, report.refused), (LEN as u64, CopyPath::Clone, None), "{mkfs}");
+            assert_eq!((report.bytes, report.refused), (LEN as u64, None), "{mkfs}");
+            assert!(unshared || report.path == CopyPath::Clone, "{mkfs}: {report:?}");
             let report = within(&disk.path(), Some(LEN as u64 - 1)).await;
             assert_eq!(report.bytes, LEN as u64 - 1);
             assert_ne!(report.path, CopyPath::Clone);

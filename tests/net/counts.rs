@@ -87,9 +87,6 @@ async fn long_slices_are_not_copied_and_leave_with_the_queue() {
 
 #[tokio::test]
 async fn pool_memory_is_held_not_copied() {
-    if crate::support::portable("pool memory has no address range") {
-        return;
-    }
     if alone::ran_in_child() {
         return;
     }

@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::support::http::{Answer, Raw, boxed, h2, on_both, request, watched, whole};
+use crate::support::portable;
 
 /// Timeout that only a hang reaches.
 const LONG: Duration = Duration::from_secs(20);
@@ -271,7 +272,8 @@ fn the_streams_of_a_hub_end_with_when_to_come_back() {
 
 #[test]
 fn what_does_not_end_is_ended_at_the_deadline() {
-    on_both(async || {
+    let may_end = portable("a reset may show as an end");
+    on_both(move || async move {
         let server = Server::start(Duration::from_millis(500)).await;
         let mut stuck = Raw::connect(server.addr).await;
         stuck.ask("/stuck").await;
@@ -286,7 +288,8 @@ fn what_does_not_end_is_ended_at_the_deadline() {
         assert!(since.elapsed() >= Duration::from_millis(500), "not before");
         assert_eq!(counts(&drained), [3, 0, 0, 3], "{drained:?}");
         assert!(stuck.try_head().await.is_ok());
-        assert!(stuck.io.read(&mut [0; 8]).await.is_err(), "an orderly end instead of a reset");
+        let end = stuck.io.read(&mut [0; 8]).await;
+        assert!(end.is_err() || may_end && end.unwrap() == 0, "an orderly end instead of a reset");
         assert!(stream.into_body().collect().await.is_err());
         assert!(waits.try_head().await.is_err());
     });
@@ -304,7 +307,8 @@ const UPGRADE: &str = "GET / HTTP/1.1\r\nHost: mill\r\nUpgrade: mirror\r\nConnec
 
 #[test]
 fn an_upgraded_connection_is_ended_at_the_deadline_too() {
-    on_both(async || {
+    let may_end = portable("a reset may show as an end");
+    on_both(move || async move {
         for holder_reads in [true, false] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();
@@ -331,7 +335,8 @@ fn an_upgraded_connection_is_ended_at_the_deadline_too() {
             signal.send(()).unwrap();
             let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
             assert_eq!(counts(&drained), [1, 0, 0, 1], "{drained:?}");
-            assert!(client.io.read(&mut [0; 8]).await.is_err());
+            let end = client.io.read(&mut [0; 8]).await;
+            assert!(end.is_err() || may_end && end.unwrap() == 0);
         }
     });
 }

@@ -1,6 +1,7 @@
 //! No address range: nothing is mapped, and no granule exists.
 
 use std::io;
+use std::sync::OnceLock;
 
 use super::fd::BorrowedFd;
 use super::unsupported;
@@ -20,8 +21,10 @@ pub(crate) fn page_size() -> usize {
     4096
 }
 
-pub(crate) fn range() -> Result<&'static Range, io::Error> {
-    Err(unsupported("files are not mapped"))
+/// The error is made once, because every slice that is sent asks.
+pub(crate) fn range() -> Result<&'static Range, &'static io::Error> {
+    static NONE: OnceLock<io::Error> = OnceLock::new();
+    Err(NONE.get_or_init(|| unsupported("files are not mapped")))
 }
 
 impl Range {

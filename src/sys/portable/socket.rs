@@ -141,10 +141,13 @@ pub(crate) fn reset(socket: BorrowedFd<'_>) {
     shutdown_both(socket);
 }
 
-/// As [`reset`], but does nothing unless the socket is TCP.
+/// Resets the connection when it is closed, and wakes tasks that wait to read. Does nothing unless the socket is TCP.
 pub(crate) fn reset_tcp(socket: BorrowedFd<'_>) {
     if local_addr(&socket).is_ok() {
-        reset(socket);
+        let socket = SockRef::from(&socket);
+        let _ = socket.set_linger(Some(Duration::ZERO));
+        // The end of the written bytes would reach the peer before the reset.
+        let _ = socket.shutdown(Shutdown::Read);
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 use super::{JOB, holds, io_kind, left, limits, only, start};
 use crate::support::http::{Raw, boxed, on_both, watched};
 use crate::support::mounts::Mount;
-use crate::support::noise;
+use crate::support::{noise, portable};
 
 /// Counts its polls. Its length is known, or not.
 struct Counted {
@@ -138,7 +138,8 @@ fn futures_dropped_after_any_number_of_polls_leave_nothing() {
 
 #[test]
 fn a_full_disk_fails_before_the_body_is_polled_if_its_length_is_known() {
-    watched(|| {
+    let unreserved = portable("no space is reserved");
+    watched(move || {
         let Some(mount) = Mount::tmpfs("a full disk", "2m") else { return };
         tokio::runtime::Runtime::new().unwrap().block_on(async {
             let dir = mount.path();
@@ -150,8 +151,9 @@ fn a_full_disk_fails_before_the_body_is_polled_if_its_length_is_known() {
                 let (body, polls) = counted(10 << 20, true);
                 let error = save().run(body).await.unwrap_err();
                 assert!(error.is_no_space(), "{error:?}");
-                assert_eq!((error.status().as_u16(), polls.load(Ordering::Relaxed)), (507, 0));
-                assert_eq!(error.file_len(), continued.then_some(0));
+                assert_eq!(error.status().as_u16(), 507);
+                assert!(unreserved || polls.load(Ordering::Relaxed) == 0, "{polls:?}");
+                assert!(unreserved || error.file_len() == continued.then_some(0), "{error:?}");
                 if continued {
                     std::fs::remove_file(&path).unwrap();
                 }
@@ -180,6 +182,9 @@ fn a_full_disk_fails_before_the_body_is_polled_if_its_length_is_known() {
 
 #[test]
 fn a_client_that_expects_100_sends_nothing_to_a_full_disk() {
+    if portable("no space is reserved") {
+        return;
+    }
     watched(|| {
         let Some(mount) = Mount::tmpfs("a full disk and a client that waits", "1m") else { return };
         tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -320,7 +325,8 @@ fn paths_that_cannot_be_written_are_told() {
 /// A slow client occupies no thread: with one thread in the pool, a fast upload passes a hundred that wait.
 #[test]
 fn slow_clients_do_not_stop_others() {
-    watched(|| {
+    let named = portable("temporary files have a name");
+    watched(move || {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
@@ -338,7 +344,9 @@ fn slow_clients_do_not_stop_others() {
             fast.send(noise(1_000_000)).await;
             assert_eq!(fast.head().await.status, 200);
             holds(&dir.path().join("fast"), &noise(1_000_000));
-            assert_eq!(left(dir.path()).0, ["fast"], "the others have not ended");
+            let mut names = left(dir.path()).0;
+            names.retain(|name| !(named && name.starts_with('.')));
+            assert_eq!(names, ["fast"], "the others have not ended");
             for (n, client) in slow.iter_mut().enumerate() {
                 for piece in vec![n as u8; 1_000_000 - n * 5000].chunks(500_000) {
                     client.send(piece).await;
