@@ -17,7 +17,7 @@
 
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::alloc::{GlobalAlloc, Layout, System, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
@@ -84,10 +84,11 @@ impl Slab {
     }
 
     fn from_heap() -> Option<NonNull<u8>> {
-        // Aligned here: an allocator that aligns writes the zeros itself, and all of the slab would take memory at once.
+        // By the system, and aligned here: other allocators, and those that align, write the zeros themselves, and all of
+        // the slab would take memory at once.
         let layout = Layout::array::<u8>(SLAB + LINE).ok()?;
         // SAFETY: the layout has a size above zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+        let start = NonNull::new(unsafe { System.alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
         let skipped = start.addr().get().wrapping_neg() % LINE;
         // SAFETY: less than a line is skipped, which was allocated in addition.
         Some(unsafe { start.add(skipped) })
