@@ -31,7 +31,7 @@ impl OpenOptions {
         let path = path.as_ref();
         let failed = |e: io::Error| Error::new(Step::Open, path, e);
         // The error of std contains the position of the zero byte.
-        let name = sys_path::name(path).map_err(|e| failed(e.into()))?;
+        let name = sys_path::name(path).map_err(failed)?;
         let how = self.how().map_err(|what| failed(io::Error::new(io::ErrorKind::InvalidInput, what)))?;
         // `NONBLOCK`, because opening a FIFO would wait for its other end.
         let how = how.and(OFlags::NONBLOCK | OFlags::NOCTTY, ResolveFlags::empty());

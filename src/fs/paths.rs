@@ -147,5 +147,5 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
 
 fn name(path: &Path, step: Step) -> Result<NameBuf> {
     // The error of std contains the position of the zero byte.
-    sys_path::name(path).map_err(|e| Error::new(step, path, e.into()))
+    sys_path::name(path).map_err(|e| Error::new(step, path, e))
 }

@@ -35,7 +35,7 @@ pub(crate) enum Place {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "its owner is boxed")]
+#[cfg_attr(not(portable), expect(clippy::large_enum_variant, reason = "its owner is boxed"))]
 pub(super) enum Sink {
     New(NewFile),
     End(End),

@@ -31,9 +31,7 @@ pub(crate) trait Flush: Send + Sync {
     }
 
     /// Takes back the bytes that were handed out, with the result of the send.
-    fn end(self: Arc<Self>, send_op: SendOp) {
-        drop(send_op);
-    }
+    fn end(self: Arc<Self>, _: SendOp) {}
 }
 
 /// A reference to a dirty stream.

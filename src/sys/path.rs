@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
-use std::ffi::{CStr, CString, NulError, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -25,8 +25,8 @@ pub(crate) type Name = CStr;
 pub(crate) type NameBuf = CString;
 
 /// Converts a path. Fails if it contains a NUL byte.
-pub(crate) fn name(path: &Path) -> Result<NameBuf, NulError> {
-    CString::new(path.as_os_str().as_bytes())
+pub(crate) fn name(path: &Path) -> io::Result<NameBuf> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
 /// Returns the path of these bytes, if this system has such paths.
