@@ -217,7 +217,9 @@ impl Reader {
         }
         let end = range.start + read.len() as u64;
         let small = self.is_small(range);
-        match self.window_at(range.start).filter(|_| !small) {
+        // A range that is read gets no window, which would change what is small.
+        let window = if small { None } else { self.window_at(range.start) };
+        match window {
             Some(window) => Ok(window.slice(range.start..end)),
             None => Ok(read),
         }
@@ -229,7 +231,7 @@ impl Reader {
         let by_ring = !self.read_ahead.is_empty() || programs::has_ring();
         let small = self.is_small(range);
         let file = self.file.clone();
-        let window = self.window_at(range.start).filter(|_| !small);
+        let window = if small { None } else { self.window_at(range.start) };
         let end = window.map_or(range.end, |window| range.end.min(window.end()));
         let start = range.start;
         if by_ring {

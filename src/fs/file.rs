@@ -174,7 +174,7 @@ impl File {
             consume_budget().await;
             match cached::fill(&mut lease, self.as_fd(), offset, len) {
                 Ok(Filled::End) => return Ok(lease.freeze()),
-                Ok(Filled::Whole | Filled::Part) => self.0.looks.tell(!lease.is_empty()),
+                Ok(Filled::Whole | Filled::Part) => self.0.looks.tell(!lease.is_empty() || len == 0),
                 Err(e) => return Err(self.failed(Step::Read, e)),
             }
         }

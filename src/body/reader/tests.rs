@@ -129,6 +129,28 @@ async fn ranges_across_windows_are_whole() {
     assert_eq!(end.len(), 100_000);
 }
 
+#[test]
+fn short_ranges_across_windows_are_whole_from_the_disk() {
+    for io in [Io::Auto, Io::Uring, Io::Epoll] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            DriverBuilder::new().io(io).install().unwrap();
+            let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+            let sparse = std::fs::File::create_new(dir.path().join("sparse")).unwrap();
+            sparse.set_len(origin::WINDOW as u64 * 2).unwrap();
+            let start = origin::WINDOW as u64 - 20_000;
+            for len in [30_000, 60_000, 100_000] {
+                let bytes: Vec<u8> = (0..len).map(|i| (i * 31 % 251) as u8).collect();
+                std::os::unix::fs::FileExt::write_all_at(&sparse, &bytes, start).unwrap();
+                cool(&sparse);
+                let file = File::open(dir.path().join("sparse")).await.unwrap();
+                let body = FileBody::new(&file, start..start + len as u64).unwrap();
+                assert!(body.collect().await.unwrap().to_bytes() == bytes, "{io} {len}");
+            }
+        });
+    }
+}
+
 #[tokio::test]
 async fn a_file_that_shrank_is_an_error_on_every_path() {
     for (len, maps) in [(20_000, true), (200_000, true), (200_000, false), (9 << 20, true), (9 << 20, false)] {
