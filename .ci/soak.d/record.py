@@ -5,12 +5,24 @@ import re
 import threading
 import time
 import urllib.request
+from collections import Counter
 from dataclasses import dataclass
 
 COLUMNS = (
     "seconds,phase,rss_kib,descriptors,threads,connections,active_requests,queued_bytes,requests,"
     "tls_rss_kib,tls_descriptors,tls_threads\n"
 )
+
+
+def open_descriptors(pid):
+    """Returns what the descriptors of a process stand for, and how many stand for each."""
+    names = Counter()
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            names[re.sub(r":\[\d+\]", "", os.readlink(f"/proc/{pid}/fd/{number}"))] += 1
+        except FileNotFoundError:
+            pass
+    return names
 
 
 @dataclass
@@ -21,6 +33,7 @@ class Sample:
     phase: str
     rss: tuple
     descriptors: tuple
+    names: tuple
     threads: tuple
     connections: int
     active: int
@@ -69,14 +82,15 @@ class Recorder:
             if re.search(r"^State:\s+[ZX]", status, re.M):
                 raise RuntimeError(f"process {pid} ended")
             value = lambda name: int(re.search(rf"^{name}:\s+(\d+)", status, re.M)[1])  # noqa: E731
-            held.append((value("VmRSS"), len(os.listdir(f"/proc/{pid}/fd")), value("Threads")))
-        rss, descriptors, threads = zip(*held)
+            names = open_descriptors(pid)
+            held.append((value("VmRSS"), names.total(), names, value("Threads")))
+        rss, descriptors, names, threads = zip(*held)
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=30) as page:
             page = page.read().decode()
         value = lambda name: int(float(re.search(rf"^{name} (\S+)$", page, re.M)[1]))  # noqa: E731
         # The page itself is asked for by a connection.
         return Sample(
-            time.monotonic() - self.began, self.phase, rss, descriptors, threads,
+            time.monotonic() - self.began, self.phase, rss, descriptors, names, threads,
             value("millstream_open_connections") - 1, value("millstream_active_requests"),
             value("millstream_queued_bytes"), value("millstream_requests_total"),
         )

@@ -1,15 +1,12 @@
 //! The connections that `--measure` sends by: loopback, a pair of virtual interfaces, or another machine.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use rustix::net::{RecvFlags, recv};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Where the bytes go.
 #[derive(Debug)]
@@ -34,15 +31,8 @@ impl Link {
     /// Connects to a peer that discards what it receives.
     pub(crate) fn connect(&self) -> io::Result<TcpStream> {
         let stream = match self {
-            Self::Loopback => TcpStream::connect(discarding(|| TcpListener::bind("127.0.0.1:0"))?)?,
-            Self::Veth(veth) => {
-                let name_space = File::open(format!("/run/netns/{}", veth.name))?;
-                TcpStream::connect(discarding(move || {
-                    // This thread ends with its listener, so it need not return.
-                    move_into_link_name_space(name_space.as_fd(), Some(LinkNameSpaceType::Network))?;
-                    TcpListener::bind((FAR, 0))
-                })?)?
-            }
+            Self::Loopback => TcpStream::connect(discard_one()?)?,
+            Self::Veth(veth) => TcpStream::connect((FAR, veth.port))?,
             Self::Peer(addr) => TcpStream::connect(addr)?,
         };
         stream.set_nodelay(true)?;
@@ -50,18 +40,12 @@ impl Link {
     }
 }
 
-/// Starts a thread that listens, and discards the bytes of one connection. Returns its address.
-fn discarding(listen: impl FnOnce() -> io::Result<TcpListener> + Send + 'static) -> io::Result<SocketAddr> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    thread::spawn(move || {
-        let listener = listen();
-        let addr = listener.as_ref().map_err(|e| io::Error::new(e.kind(), e.to_string()));
-        let _ = sender.send(addr.and_then(TcpListener::local_addr));
-        if let Ok((stream, _)) = listener.and_then(|listener| listener.accept()) {
-            discard(stream);
-        }
-    });
-    receiver.recv().map_err(io::Error::other)?
+/// Starts a thread that discards the bytes of one connection, and returns its address.
+fn discard_one() -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let addr = listener.local_addr()?;
+    thread::spawn(move || listener.accept().map(|(stream, _)| discard(stream)));
+    Ok(addr)
 }
 
 /// Receives to the end, without copies where the kernel can drop bytes of TCP (`MSG_TRUNC`, tcp(7)).
@@ -86,42 +70,65 @@ pub(crate) fn discard_all(addr: SocketAddr) -> io::Result<()> {
 const NEAR: &str = "198.18.249.1";
 const FAR: &str = "198.18.249.2";
 
-/// Two connected interfaces, one of them in a network namespace of its own. Removed when dropped.
+/// Two connected interfaces. The far one is in the network namespace of a process that discards all bytes. The kernel
+/// removes both when that process ends, which it does with this one, even if this one is killed.
 #[derive(Debug)]
 pub(crate) struct Veth {
     name: String,
+    peer: Child,
+    port: u16,
 }
 
 impl Veth {
-    /// Needs root, and `ip` of iproute2.
+    /// Needs root, and the programs of iproute2 and util-linux.
     pub(crate) fn new() -> Result<Self, String> {
         let name = format!("mill{}", std::process::id());
         let far = format!("{name}f");
-        ip(&["netns", "add", &name])?;
-        let veth = Self { name };
-        let name = &veth.name;
-        ip(&["link", "add", name, "type", "veth", "peer", "name", &far, "netns", name])?;
-        ip(&["address", "add", &format!("{NEAR}/30"), "dev", name])?;
-        ip(&["link", "set", name, "up"])?;
-        ip(&["-netns", name, "address", "add", &format!("{FAR}/30"), "dev", &far])?;
-        ip(&["-netns", name, "link", "set", &far, "up"])?;
+        let peer = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "unshare", "--net"])
+            .arg(std::env::current_exe().map_err(|e| e.to_string())?)
+            .args(["--discard", "0.0.0.0:0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("a network namespace needs `setpriv` and `unshare` of util-linux: {e}"))?;
+        // Ends the process if anything below fails.
+        let mut veth = Self { name, peer, port: 0 };
+        veth.port = veth.listening()?;
+        let (name, pid) = (&veth.name, &veth.peer.id().to_string());
+        run("ip", &["link", "add", name, "type", "veth", "peer", "name", &far, "netns", pid])?;
+        run("ip", &["address", "add", &format!("{NEAR}/30"), "dev", name])?;
+        run("ip", &["link", "set", name, "up"])?;
+        let within = ["--net", "--target", pid, "ip"];
+        let ip = |arguments: &[&str]| run("nsenter", &[&within, arguments].concat());
+        ip(&["address", "add", &format!("{FAR}/30"), "dev", &far])?;
+        ip(&["link", "set", &far, "up"])?;
         Ok(veth)
+    }
+
+    /// Waits until the process listens, and returns its port.
+    fn listening(&mut self) -> Result<u16, String> {
+        let mut line = String::new();
+        let stdout = self.peer.stdout.take().ok_or("no standard output")?;
+        BufReader::new(stdout).read_line(&mut line).map_err(|e| e.to_string())?;
+        let port = line.trim_end().rsplit(':').next().and_then(|port| port.parse().ok());
+        port.ok_or_else(|| "no process could be started in a network namespace of its own, which needs root".to_owned())
     }
 }
 
 impl Drop for Veth {
     fn drop(&mut self) {
-        // The interfaces go with the namespace.
-        let _ = ip(&["netns", "delete", &self.name]);
+        let _ = self.peer.kill();
+        let _ = self.peer.wait();
     }
 }
 
-fn ip(arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments).stdin(Stdio::null()).output();
-    let output = output.map_err(|e| format!("a pair of virtual interfaces needs `ip` of iproute2: {e}"))?;
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let command = || format!("`{program} {}`", arguments.join(" "));
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|e| format!("a pair of virtual interfaces needs {}: {e}", command()))?;
     if output.status.success() {
         return Ok(());
     }
-    let error = String::from_utf8_lossy(&output.stderr);
-    Err(format!("`ip {}` failed, which needs root: {}", arguments.join(" "), error.trim()))
+    Err(format!("{} failed, which needs root: {}", command(), String::from_utf8_lossy(&output.stderr).trim()))
 }

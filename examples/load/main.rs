@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let outcome = cli::runtime(NonZeroUsize::MIN).and_then(|runtime| runtime.block_on(run(&options)));
     cli::exit(outcome.and_then(|outcome| {
         print!("{outcome}");
-        if outcome.is_complete() { Ok(()) } else { Err("not every stream got all it asked for".to_owned()) }
+        outcome.check()
     }))
 }
 

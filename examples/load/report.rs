@@ -36,9 +36,14 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Returns whether every stream ran to the end and received something.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.tally.failed == 0 && self.tally.answered == self.streams
+    /// Fails if a stream has failed, or has not been answered.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Self { tally, streams, elapsed, .. } = self;
+        match (tally.failed, streams - tally.answered) {
+            (0, 0) => Ok(()),
+            (0, late) => Err(format!("{late} of {streams} streams had no answer after {:.1} s", elapsed.as_secs_f64())),
+            (failed, _) => Err(format!("{failed} of {streams} streams failed")),
+        }
     }
 }
 

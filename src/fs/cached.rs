@@ -16,8 +16,9 @@ pub(crate) enum Filled {
     Part,
 }
 
-/// Whether random reads of a file look at the page cache before they go to the ring. A look costs a call, which is lost if
-/// the file is on the disk: a third of what 32 reads at once cost. Exact counts do not matter, so races are no harm.
+/// Whether random reads of a file look at the page cache before they go to the ring. A look that finds nothing costs four
+/// times a read by the ring among 32: the kernel begins to read the page by a request of its own to the disk before it
+/// answers `EAGAIN`. Exact counts do not matter, so races are no harm.
 #[derive(Debug, Default)]
 pub(super) struct Looks(AtomicU8);
 
@@ -25,7 +26,7 @@ impl Looks {
     /// Number of looks in a row that find nothing, after which reads leave them out.
     const MISSES: u8 = 4;
     /// Number of reads without a look, after which one looks again.
-    const PAUSE: u8 = 16;
+    const PAUSE: u8 = 127;
 
     /// Returns whether the next read looks.
     pub(super) fn next(&self) -> bool {
@@ -100,9 +101,9 @@ mod tests {
         };
         assert_eq!((0..100).filter(|_| read(true)).count(), 100);
         assert_eq!((0..4).filter(|_| read(false)).count(), 4);
-        // One of 17.
-        assert_eq!((0..170).filter(|_| read(false)).count(), 10);
-        assert_eq!((0..17).filter(|_| read(true)).count(), 1);
+        // One of 128.
+        assert_eq!((0..1280).filter(|_| read(false)).count(), 10);
+        assert_eq!((0..128).filter(|_| read(true)).count(), 1);
         assert_eq!((0..100).filter(|_| read(true)).count(), 100, "one hit is enough");
     }
 }

@@ -66,8 +66,9 @@ pub(super) const OPEN: Alone = Alone::Pool;
 /// # I/O path
 ///
 /// Bytes in the page cache are read at once, up to 64 KiB, on the same thread. Everything else uses io_uring, together
-/// with operations of other tasks in the same turn, or the blocking pool; see [`runtime::Io`](crate::runtime::Io). A
-/// runtime thread never blocks on the disk. The status of an open file is also read at once: local file systems have it
+/// with operations of other tasks in the same turn, or the blocking pool; see [`runtime::Io`](crate::runtime::Io). Where
+/// there is io_uring, four reads in a row that are not in the page cache send the reads behind them to it at once. Every
+/// 128th of these looks into the page cache first, and ends this if it finds its bytes. A runtime thread never blocks on the disk. The status of an open file is also read at once: local file systems have it
 /// in memory, a network file system may ask its server.
 ///
 /// # Errors

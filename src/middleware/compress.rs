@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderValue, IF_NONE_MATCH};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use http::response::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
@@ -50,7 +50,11 @@ type Predicate = dyn Fn(&Parts) -> bool + Send + Sync;
 /// Others get `Vary: Accept-Encoding`, also those that the client wants uncompressed. A compressed response has
 /// `Content-Encoding`, neither `Content-Length` nor `Accept-Ranges`, and a weak `ETag`: its bytes differ from those that a
 /// strong tag stands for. The response to `HEAD` has the same head, if its `Content-Length` says that the content is large
-/// enough. A 304 gets the same `Vary`, and the tag that the client has sent, if only that is weak.
+/// enough.
+///
+/// A 304 gets the same `Vary` (RFC 9110 §15.4.5), and the tag that the client has sent, if only that is weak. Its
+/// `Content-Type` decides as that of the content would; without one, as usual, and whatever the size of the content, it
+/// gets both. A needless `Vary` makes a cache store one more response; a missing one makes it return the wrong content.
 ///
 /// [`body::Compress`](Compress#memory) says what a compressed response holds. The body of an uncompressed one passes its
 /// frames on at the same addresses.
@@ -119,24 +123,26 @@ impl CompressLayer {
         if !rules::may_change(parts) {
             return None;
         }
-        if parts.status == StatusCode::NOT_MODIFIED {
-            rules::vary(&mut parts.headers);
-            if asked.held.as_ref().is_some_and(|held| rules::holds_weak(held, &parts.headers)) {
+        let is_304 = parts.status == StatusCode::NOT_MODIFIED;
+        // The body of a response to HEAD is empty, or will be.
+        let stated = if asked.is_head { rules::stated_size(&parts.headers) } else { None };
+        let most = stated.or_else(|| if body.is_end_stream() { Some(0) } else { body.size_hint().upper() });
+        // A 304 does not tell: its length may be stated as that of its empty body.
+        let is_small = !is_304 && most.is_some_and(|most| most < self.min_size);
+        let is_worth = match &self.only {
+            Some(only) if !is_304 || parts.headers.contains_key(CONTENT_TYPE) => only(parts),
+            _ => rules::is_compressible(&parts.headers),
+        };
+        if is_small || !is_worth {
+            return None;
+        }
+        rules::vary(&mut parts.headers);
+        if is_304 {
+            if asked.held.iter().any(|held| rules::holds_weak(held, &parts.headers)) {
                 rules::weaken(&mut parts.headers);
             }
             return None;
         }
-        // The body of a response to HEAD is empty, or will be.
-        let stated = if asked.is_head { rules::stated_size(&parts.headers) } else { None };
-        let most = stated.or_else(|| if body.is_end_stream() { Some(0) } else { body.size_hint().upper() });
-        let is_worth = match &self.only {
-            Some(only) => only(parts),
-            None => rules::is_compressible(&parts.headers),
-        };
-        if most.is_some_and(|most| most < self.min_size) || !is_worth {
-            return None;
-        }
-        rules::vary(&mut parts.headers);
         let coding = asked.coding?;
         rules::encode(&mut parts.headers, coding);
         // An empty body stays empty. The size of another is no longer known to the server.
@@ -174,8 +180,8 @@ struct Asked {
     /// The preferred coding; `None` for the identity.
     coding: Option<ContentCoding>,
     is_head: bool,
-    /// `If-None-Match`.
-    held: Option<HeaderValue>,
+    /// The lines of `If-None-Match`.
+    held: Vec<HeaderValue>,
 }
 
 /// A service in a [`CompressLayer`].
@@ -203,7 +209,7 @@ where
         let asked = (*request.method() != Method::CONNECT).then(|| Asked {
             coding: ContentCoding::negotiate(fields, self.layer.codings.iter().copied()),
             is_head: *request.method() == Method::HEAD,
-            held: fields.get(IF_NONE_MATCH).cloned(),
+            held: fields.get_all(IF_NONE_MATCH).iter().cloned().collect(),
         });
         CompressFuture { future: self.service.call(request), layer: self.layer.clone(), asked }
     }

@@ -49,6 +49,7 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
 
     fn call(&self, request: Request<Incoming>) -> Answer<S> {
         let open = Some(Open::begin(&self.conn_state));
+        let version = request.version();
         let (has_body, grpc) = (!request.body().is_end_stream(), is_grpc(request.headers()));
         let tunnels = request.method() == Method::CONNECT && self.conn_state.protocol() == Protocol::Two;
         let exchange = if self.conn_state.handover.is_enabled() { Exchange::of(&request) } else { None };
@@ -73,7 +74,7 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
                 State::Refused { status }
             }
         };
-        Answer { state, open, tunnels, grpc, exchange }
+        Answer { state, open, version, tunnels, grpc, exchange }
     }
 }
 
@@ -134,6 +135,7 @@ pin_project! {
         state: State<S>,
         // Moved into the response.
         open: Option<Open>,
+        version: Version,
         // Whether the request is a `CONNECT` of HTTP/2.
         tunnels: bool,
         grpc: bool,
@@ -164,7 +166,7 @@ impl<S: HttpService> Future for Answer<S> {
                 if *me.tunnels && response.status().is_success() {
                     open.conn_state().becomes_tunnel();
                 }
-                Ok(answered(response, open, *me.exchange))
+                Ok(answered(response, open, *me.version, *me.exchange))
             }
             Ok(Err(status)) => Ok(refused(status, *me.grpc, open)),
             Err(error) => match status_of(&*error) {

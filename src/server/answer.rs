@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{Response, StatusCode};
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
@@ -85,10 +85,11 @@ impl<D> Data<D> {
     }
 }
 
-/// Returns a response of the service. With an `exchange`, its body may be taken over.
+/// Returns a response of the service to a request of this version. With an `exchange`, its body may be taken over.
 pub(super) fn answered<B>(
     mut response: Response<B>,
     mut open: Open,
+    version: Version,
     exchange: Option<Exchange>,
 ) -> Response<Answered<B>>
 where
@@ -104,6 +105,10 @@ where
         open.ends_by(ending.clone());
     }
     let is_long = !response.body().is_end_stream() && response.body().size_hint().exact().is_none();
+    let is_1_0 = version == Version::HTTP_10 || response.version() == Version::HTTP_10;
+    if is_long && is_1_0 && version != Version::HTTP_2 && !response.headers().contains_key(CONTENT_LENGTH) {
+        open.conn_state().requests.set_ends_by_close();
+    }
     if is_long && is_events(response.headers()) {
         open.conn_state().requests.set_events();
     }
@@ -183,6 +188,9 @@ where
                     open.asked(matches!(frame, Poll::Ready(Some(Ok(_)))));
                 }
                 let frame = ready!(frame);
+                if let (Some(Err(_)), Some(open)) = (&frame, &*open) {
+                    open.failed();
+                }
                 let is_last = frame.is_some() && body.is_end_stream();
                 let open = if is_last { open.take() } else { None };
                 Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, open }))))

@@ -129,6 +129,7 @@ where
             }
             (Err(phase), Some(parts)) => {
                 drop(conn_state.handover.withdraw());
+                cut(&conn_state);
                 end_one(parts.io, phase, &conn_state).await
             }
             (Err(_), None) => Ok(()),
@@ -147,9 +148,19 @@ where
         match driver.run(adapter.conn_state()).await {
             Ok(true) => Next::Step(rest(protocols, driver.into_stream(), adapter)),
             Ok(false) => Next::Ended(Ok(())),
-            Err(error) => Next::Ended(Err(error)),
+            Err(error) => {
+                cut(adapter.conn_state());
+                Next::Ended(Err(error))
+            }
         }
     })
+}
+
+/// Resets an aborted connection if its client would take the response for complete.
+fn cut(conn_state: &ConnState) {
+    if conn_state.phase() == ShutdownPhase::Abort && conn_state.requests.ends_by_close() {
+        conn_state.handle.reset();
+    }
 }
 
 /// Waits for the next request without hyper.

@@ -40,6 +40,14 @@ impl Open {
         self.conn_state.requests.pass(bytes);
     }
 
+    /// Records that the body has failed. Resets the connection if its end would tell the client that the response is
+    /// complete.
+    pub(super) fn failed(&self) {
+        if self.conn_state.requests.ends_by_close() {
+            self.conn_state.handle.reset();
+        }
+    }
+
     fn set_owes(&mut self, owes: bool) {
         if owes != self.owes {
             self.owes = owes;

@@ -17,12 +17,14 @@ pub(super) struct Requests {
     arriving: AtomicBool,
     /// HTTP/1: whether the last request is answered by a stream of events.
     events: AtomicBool,
+    /// HTTP/1.0: whether the end of the connection is the end of the last response.
+    closing: AtomicBool,
 }
 
 impl Requests {
     pub(super) fn begin(&self) {
         self.counts.fetch_add((1 << 32) + 1, Ordering::Relaxed);
-        for flag in [&self.unread, &self.arriving, &self.events] {
+        for flag in [&self.unread, &self.arriving, &self.events, &self.closing] {
             flag.store(false, Ordering::Relaxed);
         }
     }
@@ -100,6 +102,15 @@ impl Requests {
     /// Returns whether the response in progress is a stream of events.
     pub(super) fn has_events(&self) -> bool {
         self.events.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_ends_by_close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether only the end of the connection tells the client that the response is complete.
+    pub(super) fn ends_by_close(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
     }
 }
 

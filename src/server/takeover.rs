@@ -76,6 +76,9 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = ready!(body.as_mut().poll_frame(cx));
+        if let (Some(Err(_)), Some(open)) = (&frame, &self.open) {
+            open.failed();
+        }
         #[cfg(feature = "sse")]
         if let (Some(shared), Some(data)) =
             (&mut self.events.shared, frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()))

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::piece::{Piece, Sum};
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Slot;
+pub(super) struct Slot {}
 
 #[derive(Debug)]
 pub(super) enum Part {}

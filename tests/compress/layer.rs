@@ -178,6 +178,53 @@ async fn heads_without_content_are_those_of_get() {
     }
 }
 
+/// Returns the head of the answer to a client that holds `tags`, one in each line.
+async fn revalidate(layer: &CompressLayer, tags: &[&str], fields: &[(&str, &str)]) -> HeaderMap {
+    let service =
+        layer.layer(service_fn(async |_: Request<Empty<Bytes>>| Ok::<_, Infallible>(with(304, fields, Bytes::new()))));
+    let request = Request::get("/").header(ACCEPT_ENCODING, "br");
+    let request = tags.iter().fold(request, |request, tags| request.header(IF_NONE_MATCH, *tags));
+    service.oneshot(request.body(Empty::new()).unwrap()).await.unwrap().into_parts().0.headers
+}
+
+/// RFC 9110 section 15.4.5.
+#[tokio::test]
+async fn a_304_varies_as_its_content_does() {
+    let (all, only) =
+        (CompressLayer::new(), CompressLayer::new().only(|parts| parts.headers.contains_key("x-compress")));
+    for (layer, fields, varies) in [
+        (&all, &[("content-type", "text/plain")][..], true),
+        (&all, &[("content-type", "image/png")], false),
+        (&only, &[("content-type", "text/plain")], false),
+        (&only, &[("content-type", "image/png"), ("x-compress", "yes")], true),
+        // Not known.
+        (&all, &[], true),
+        (&only, &[], true),
+        // The length of an empty body, added by a framework.
+        (&all, &[("content-type", "text/plain"), ("content-length", "0")], true),
+    ] {
+        let tag = [("etag", "\"a\"")];
+        let head = revalidate(layer, &["W/\"a\""], &[&tag, fields].concat()).await;
+        assert_eq!(head.contains_key(VARY), varies, "{fields:?}");
+        assert_eq!(head[ETAG], if varies { "W/\"a\"" } else { "\"a\"" }, "{fields:?}");
+    }
+}
+
+#[tokio::test]
+async fn tags_are_in_any_line() {
+    let layer = CompressLayer::new();
+    for (tags, expected) in [
+        (&["\"b\"", "W/\"a\""][..], "W/\"a\""),
+        (&["W/\"a\"", "\"b\""], "W/\"a\""),
+        (&["W/\"b\"", "\"c\", W/\"a\""], "W/\"a\""),
+        (&["W/\"b\"", "\"a\""], "\"a\""),
+        (&["W/", "\"a\""], "\"a\""),
+        (&[], "\"a\""),
+    ] {
+        assert_eq!(revalidate(&layer, tags, &[("etag", "\"a\"")]).await[ETAG], expected, "{tags:?}");
+    }
+}
+
 #[tokio::test]
 async fn thresholds_levels_and_predicates_are_settings() {
     let small = CompressLayer::new().min_size(10);

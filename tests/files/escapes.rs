@@ -91,6 +91,52 @@ async fn nothing_leads_out_whatever_the_settings() {
     }
 }
 
+/// The fallback of an application answers for absent pages only: it tells them from files that are refused.
+#[tokio::test]
+async fn refused_files_are_answered_as_absent_ones_unless_a_fallback_answers_for_those() {
+    let (_dir, public) = house();
+    write(&public, "404.html", b"nothing here");
+    write(&public, "locked", b"locked");
+    std::fs::set_permissions(public.join("locked"), std::os::unix::fs::PermissionsExt::from_mode(0o0)).unwrap();
+    // Unless this user may read everything.
+    let locked = std::fs::File::open(public.join("locked")).is_err().then_some("/locked");
+    let refused = [
+        "/out-relative",
+        "/out-absolute",
+        "/up/secret",
+        "/loop",
+        "/fifo",
+        "/socket",
+        "/in",
+        "/in-dir/b.txt",
+        "/a.txt/b",
+    ];
+    let hidden = ["/.env", "/.git/config", "/sub/.hidden", "/.absent", "/sub/.absent/b"];
+    let page = Files::builder(&public).not_found_page("404.html").build().unwrap();
+    let with_fallback = Files::builder(&public).not_found_page("404.html").fallback("a.txt").build().unwrap();
+    for headers in [&[][..], &[("range", "bytes=0-1")], &[("if-match", "\"x\"")], &[("accept-encoding", "gzip")]] {
+        let told = async |files: &Files, uri: &str| {
+            let answer = get(files, uri, headers).await;
+            (answer.status, answer.headers, answer.bytes)
+        };
+        for files in [&Files::new(&public).unwrap(), &page] {
+            let absent = told(files, "/absent").await;
+            assert_eq!(absent.0, StatusCode::NOT_FOUND);
+            for uri in refused.into_iter().chain(hidden).chain(locked) {
+                assert_eq!(told(files, uri).await, absent, "{uri} {headers:?}");
+            }
+        }
+        // Hidden names are refused whether or not they exist.
+        let absent = told(&with_fallback, "/.absent").await;
+        assert_eq!(absent.2, b"nothing here");
+        for uri in hidden {
+            assert_eq!(told(&with_fallback, uri).await, absent, "{uri} {headers:?}");
+        }
+    }
+    assert_eq!(get(&with_fallback, "/absent", &[]).await.bytes, b"public");
+    assert_eq!(get(&with_fallback, "/fifo", &[]).await.status, StatusCode::NOT_FOUND);
+}
+
 #[tokio::test]
 async fn long_names_lead_nowhere() {
     let (_dir, public) = house();

@@ -15,5 +15,6 @@ mod limits;
 mod listeners;
 mod memory;
 mod serve;
+mod smuggling;
 mod takeover;
 mod websockets;

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -242,6 +243,43 @@ async fn a_panic_ends_its_own_connection_only() {
     }
 }
 
+#[tokio::test]
+async fn a_response_that_fails_never_looks_complete() {
+    for takeover in [true, false] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(|request: Request<_>| async move {
+            let frames = stream::unfold(0, |n| async move {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                let frame = Frame::data(Bytes::from_static(b"part"));
+                Some((if n < 3 { Ok(frame) } else { Err(io::Error::other("lost")) }, n + 1))
+            });
+            let mut response = Response::new(boxed(StreamBody::new(frames)));
+            if request.uri().path() == "/old" {
+                *response.version_mut() = hyper::Version::HTTP_10;
+            }
+            Ok::<_, Infallible>(response)
+        });
+        tokio::spawn(server::serve(listener, service).takeover(takeover).into_future());
+        let ask = async |head: &str| {
+            let mut client = TcpStream::connect(addr).await.unwrap();
+            client.write_all(head.as_bytes()).await.unwrap();
+            let mut got = Vec::new();
+            let ended = timeout(Duration::from_secs(20), client.read_to_end(&mut got)).await.expect("an end");
+            (ended, String::from_utf8(got).unwrap())
+        };
+        let may_end = crate::support::portable("a reset may show as an end");
+        for head in ["GET / HTTP/1.0\r\n\r\n", "GET /old HTTP/1.1\r\nHost: mill\r\n\r\n"] {
+            let (ended, got) = ask(head).await;
+            assert!(got.contains("part"), "takeover {takeover}: {got:?}");
+            assert!(may_end || ended.is_err(), "takeover {takeover}: only a reset tells that {got:?} is not complete");
+        }
+        let (_, got) = ask("GET / HTTP/1.1\r\nHost: mill\r\n\r\n").await;
+        assert!(got.contains("part"), "takeover {takeover}: {got:?}");
+        assert!(!got.ends_with("\r\n0\r\n\r\n"), "takeover {takeover}: {got:?}");
+    }
+}
+
 /// Reads the type and payload of the next HTTP/2 frame (RFC 9113 §4.1).
 async fn frame(io: &mut TcpStream) -> (u8, Vec<u8>) {
     let mut head = [0; 9];
@@ -275,6 +313,36 @@ async fn http2_clients_are_told_the_limits() {
         }
     };
     assert_eq!(window, 1 << 20);
+}
+
+#[tokio::test]
+async fn streams_beyond_the_limit_are_refused() {
+    let called = Arc::new(AtomicUsize::new(0));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let count = Arc::clone(&called);
+    let service = tower::service_fn(move |_: Request<server::RequestBody>| {
+        count.fetch_add(1, Ordering::Relaxed);
+        std::future::pending::<Result<Answer, Infallible>>()
+    });
+    let limits = server::Limits::default().streams(2);
+    let _server = tokio::spawn(server::serve(listener, service).limits(limits).into_future());
+    let mut io = TcpStream::connect(addr).await.unwrap();
+    io.write_all(&[PREFACE, EMPTY_SETTINGS].concat()).await.unwrap();
+    for stream in [1, 3, 5, 7] {
+        // HEADERS with END_STREAM and END_HEADERS: `GET / http`, authority `a` (RFC 7541 appendix A).
+        io.write_all(&[0, 0, 6, 1, 5, 0, 0, 0, stream, 0x82, 0x86, 0x84, 0x41, 1, b'a']).await.unwrap();
+    }
+    for _ in 0..2 {
+        let code = loop {
+            let next = timeout(Duration::from_secs(20), frame(&mut io)).await;
+            if let (3, code) = next.expect("a stream is refused") {
+                break code;
+            }
+        };
+        assert_eq!(code, 7u32.to_be_bytes(), "REFUSED_STREAM");
+    }
+    assert_eq!(called.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test]

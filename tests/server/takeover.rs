@@ -276,7 +276,7 @@ fn get(path: &str, fields: &str) -> Act {
 const LAST: &str = "Connection: close\r\n";
 
 /// Blanks the dates of the server's own answers, which may be of different seconds.
-fn without_dates(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(crate) fn without_dates(mut bytes: Vec<u8>) -> Vec<u8> {
     const DATE: &[u8] = b"date: Sun, 06 Nov 1994 08:49:37 GMT";
     let is_date = |line: &[u8]| line.starts_with(b"date: ") && line.ends_with(b" GMT");
     for at in 0..(bytes.len() + 1).saturating_sub(DATE.len()) {

@@ -115,6 +115,7 @@ fn ids_come_by_the_field_or_the_query() {
             // A gap, and all available events.
             ("/", Some(b"nobody's"), 3, 0),
             ("/", Some(b"\xff"), 0, 1),
+            ("/", Some(&[b'x'; 1025]), 0, 1),
             ("/?lastEventId=%FF", None, 0, 1),
             ("/?lastEventId=a%00", None, 0, 1),
         ] {

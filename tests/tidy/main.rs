@@ -353,6 +353,16 @@ fn the_tables_of_features_are_complete() {
 }
 
 #[test]
+fn the_readme_names_the_rust_version() {
+    let read = |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+    let (manifest, readme) = (read("Cargo.toml"), read("README.md"));
+    let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap().trim_matches('"');
+    for text in [format!("badge/rust-{version}%2B-"), format!("| Rust | {version} or later")] {
+        assert!(readme.contains(&text), "README.md has no `{text}`");
+    }
+}
+
+#[test]
 fn circles_of_files_become_no_more() {
     let circles = circles::circles(&sources());
     let list: Vec<String> = circles.iter().map(|circle| circle.join(" ")).collect();

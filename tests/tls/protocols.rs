@@ -164,6 +164,35 @@ fn an_orderly_end_is_said_and_a_torn_file_is_none() {
 }
 
 #[test]
+fn what_a_client_sends_without_an_orderly_end_is_a_part() {
+    on_both(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        for version in [&TLS12, &TLS13] {
+            for is_orderly in [true, false] {
+                let (tls, config) = (IDENTITIES[0].tls(), client(&[version], &[]));
+                let accept = async { tls.accept(listener.accept().await.unwrap().0).await.unwrap() };
+                let (mut server, mut client) = tokio::join!(accept, connect(addr, &config));
+                client.write_all(b"a part").await.unwrap();
+                client.flush().await.unwrap();
+                match is_orderly {
+                    true => client.shutdown().await.unwrap(),
+                    // The end of the connection alone, which anybody on the way can send.
+                    false => client.get_mut().0.shutdown().await.unwrap(),
+                }
+                let mut got = Vec::new();
+                let end = server.read_to_end(&mut got).await;
+                assert_eq!(got, b"a part");
+                match is_orderly {
+                    true => assert_eq!(end.unwrap(), got.len()),
+                    false => assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof, "{version:?}"),
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn several_cores_share_a_certificate() {
     support::http::watched(|| {
         let cores = millstream::runtime::Cores::new(2).unwrap();

@@ -1,7 +1,7 @@
 //! Runs millstream beside stock hyper and axum, and beside nginx, Go and others where they are installed, and writes a
 //! report for this machine.
 //!
-//! `cargo run --release -p versus -- --quick` takes three minutes; `--help` lists the options. Each server is a process
+//! `cargo run --release -p versus -- --quick` takes three to four minutes; `--help` lists the options. Each server is a process
 //! of its own, pinned to CPUs that the load does not use. Servers take turns in short rounds, so that other load on the
 //! machine affects all of them; ratios are of one round, and their medians come with an interval.
 
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     cli::exit(match args.command {
         None => run::run(&args.run),
         Some(Command::Compare { before, after }) => report::compare(&before, &after),
-        Some(Command::Numbers { run }) => report::numbers(&run),
+        Some(Command::Numbers { run, into }) => report::numbers(&run, into.as_deref()),
         Some(Command::Page { run }) => report::page_again(&run),
         Some(Command::Serve(options)) => serve::serve(&options),
         Some(Command::Exec(options)) => run::exec(&options),

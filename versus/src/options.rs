@@ -17,13 +17,13 @@ pub(crate) struct Args {
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct RunOptions {
-    /// Runs a part of the matrix in three minutes, beside the stock server only.
+    /// Runs a part of the matrix in three to four minutes, beside the stock server only.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Runs the cells whose names contain this; `--list` shows them. May be repeated.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) only: Vec<String>,
-    /// Prints the cells and the servers that would run, and ends.
+    /// Prints the cells, the servers, and how long they would take, and ends.
     #[arg(long)]
     pub(crate) list: bool,
     /// Time of one round [default: 1, with --quick 0.4].
@@ -54,7 +54,12 @@ pub(crate) enum Command {
     /// Says what has changed between two runs beyond their noise.
     Compare { before: PathBuf, after: PathBuf },
     /// Prints the tables of a run in Markdown.
-    Numbers { run: PathBuf },
+    Numbers {
+        run: PathBuf,
+        /// Puts them into this file, between the lines `<!-- versus begin -->` and `<!-- versus end -->`.
+        #[arg(long, value_name = "FILE")]
+        into: Option<PathBuf>,
+    },
     /// Writes the page of a run again, beside its results.
     Page { run: PathBuf },
     #[command(hide = true)]

@@ -7,7 +7,7 @@ use super::error::Cause;
 use crate::fs::receive::Inspect;
 
 #[derive(Debug, Default)]
-pub(super) struct Wanted;
+pub(super) struct Wanted {}
 
 #[derive(Debug)]
 pub(super) struct Digests;

@@ -1,12 +1,16 @@
-//! Dead HTTP/2 peers, and hyper's own options.
+//! HTTP/2 peers that are dead or give no window, and hyper's own options.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::Request;
+use futures_util::stream;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use hyper::{Request, Response};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
 use millstream::server::{Limits, RequestBody, serve, serve_cores};
@@ -15,8 +19,10 @@ use tokio::sync::Semaphore;
 
 use super::half::silent;
 use super::{GRACE, hello, start};
-use crate::support::http::{Raw, on_both, watched};
+use crate::support::http::{Raw, boxed, on_both, watched};
 
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 
@@ -46,6 +52,44 @@ impl Frames {
             .map(|&[a, b, c, d, e, f]| (u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, f])))
             .find_map(|(found, value)| (found == id).then_some(value))
     }
+}
+
+#[test]
+fn a_body_is_polled_for_one_frame_beyond_the_window() {
+    on_both(async || {
+        let polls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&polls);
+        let service = tower::service_fn(move |_: Request<RequestBody>| {
+            let counted = Arc::clone(&counted);
+            let frames = stream::repeat_with(move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[7; 100])))
+            });
+            async { Ok::<_, Infallible>(Response::new(boxed(StreamBody::new(frames)))) }
+        });
+        let mut client = Frames::connect(start(Limits::default(), service).await).await;
+        // INITIAL_WINDOW_SIZE of 0, `GET /` of `mill` on stream 1, and a ping, which is answered after the head.
+        client.0.send(b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0").await;
+        client.0.send(b"\0\0\x09\x01\x05\0\0\0\x01\x82\x86\x84\x41\x04mill").await;
+        let mut data_after = async |frame: &[u8], kind: u8| {
+            client.0.send(frame).await;
+            let mut data = 0;
+            loop {
+                let (found, _, payload) = client.next().await.expect("an open connection");
+                data += if found == DATA { payload.len() } else { 0 };
+                if found == kind {
+                    return data;
+                }
+            }
+        };
+        data_after(b"", HEADERS).await;
+        assert_eq!(data_after(b"\0\0\x08\x06\0\0\0\0\0mill-now", PING).await, 0);
+        assert!(polls.load(Ordering::Relaxed) <= 1, "{polls:?}");
+        // A window of 150 bytes.
+        assert!(data_after(b"\0\0\x04\x08\0\0\0\0\x01\0\0\0\x96", DATA).await > 0);
+        data_after(b"\0\0\x08\x06\0\0\0\0\0mill-now", PING).await;
+        assert!((1..=3).contains(&polls.load(Ordering::Relaxed)), "{polls:?}");
+    });
 }
 
 #[test]

@@ -2,15 +2,16 @@
 
 use std::net::SocketAddr;
 
-use hyper::{Response, StatusCode, header};
+use hyper::{StatusCode, header};
 use hyper_util::rt::TokioIo;
 use millstream::server::Trusted;
 use millstream::server::{Limits, RequestBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 
 use super::{GRACE, hello, is_reset, start, text};
-use crate::support::http::{Head, Raw, on_both};
+use crate::support::http::{Answer, Head, Raw, on_both};
 
 /// Opens a connection and checks that it is served; `None` if it is refused.
 async fn served(addr: SocketAddr) -> Option<Raw> {
@@ -122,11 +123,7 @@ fn an_upgraded_connection_counts_until_it_is_closed() {
         let upgrade = tower::service_fn(async |mut request: hyper::Request<RequestBody>| {
             let upgraded = hyper::upgrade::on(&mut request);
             tokio::spawn(async move { TokioIo::new(upgraded.await.unwrap()).read_to_end(&mut Vec::new()).await });
-            let mut answer: Response<_> = text("");
-            *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-            answer.headers_mut().insert(header::UPGRADE, "mirror".parse().unwrap());
-            answer.headers_mut().insert(header::CONNECTION, "upgrade".parse().unwrap());
-            Ok::<_, std::convert::Infallible>(answer)
+            Ok::<_, std::convert::Infallible>(switching())
         });
         // Shorter than the waits below: HTTP timeouts end with the upgrade.
         let limit = std::time::Duration::from_millis(100);
@@ -140,6 +137,35 @@ fn an_upgraded_connection_counts_until_it_is_closed() {
             assert!(waited.is_err(), "closed by the server: {waited:?}");
         }
     });
+}
+
+#[test]
+fn an_upgraded_connection_whose_client_takes_nothing_is_reset() {
+    on_both(async || {
+        let (sender, mut ended) = mpsc::channel(1);
+        let upgrade = tower::service_fn(move |mut request: hyper::Request<RequestBody>| {
+            let (upgraded, sender) = (hyper::upgrade::on(&mut request), sender.clone());
+            tokio::spawn(async move {
+                let mut io = TokioIo::new(upgraded.await.unwrap());
+                while io.write_all(&[7; 64 << 10]).await.is_ok() {}
+                sender.send(()).await.unwrap();
+            });
+            std::future::ready(Ok::<_, std::convert::Infallible>(switching()))
+        });
+        let limits = Limits::default().write_stall(std::time::Duration::from_millis(500));
+        let mut client = Raw::connect_narrow(start(limits, upgrade).await).await;
+        client.send(UPGRADE).await;
+        assert_eq!(client.head().await.status, 101);
+        tokio::time::timeout(GRACE, ended.recv()).await.expect("reset").unwrap();
+    });
+}
+
+fn switching() -> Answer {
+    let mut answer = text("");
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    answer.headers_mut().insert(header::UPGRADE, "mirror".parse().unwrap());
+    answer.headers_mut().insert(header::CONNECTION, "upgrade".parse().unwrap());
+    answer
 }
 
 async fn upgraded_soon(addr: SocketAddr) -> Raw {

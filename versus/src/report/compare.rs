@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::statistics::{ENOUGH, SMALLEST, Verdict};
 use super::summary::{Metric, Summary};
 use super::svg::number;
 use crate::run::Results;
@@ -18,7 +19,7 @@ pub(crate) fn compare(before: &Path, after: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a line for each median whose interval does not overlap that of the other run.
+/// Returns a line for each median that has changed, by the rule of all verdicts.
 pub(super) fn changes(before: &Results, after: &Results) -> String {
     let mut text = String::new();
     let (old, new) = (&before.header.machine, &after.header.machine);
@@ -45,7 +46,8 @@ pub(super) fn changes(before: &Results, after: &Results) -> String {
             let Some(was) = old.rows.iter().find(|was| was.name == row.name) else { continue };
             for metric in Metric::ALL {
                 let (Some(was), Some(is)) = (was.get(metric), row.get(metric)) else { continue };
-                let better = (is.median < was.median) != (metric == Metric::Rate);
+                let ratio = is.over(&was);
+                let better = (ratio.median < 1.0) != (metric == Metric::Rate);
                 line(
                     format!(
                         "{} {} {}: {} ({}–{}), was {} ({}–{}): {} by {:.1} %\n",
@@ -59,9 +61,9 @@ pub(super) fn changes(before: &Results, after: &Results) -> String {
                         number(was.low),
                         number(was.high),
                         if better { "better" } else { "worse" },
-                        (is.median / was.median - 1.0).abs() * 100.0
+                        (ratio.median - 1.0).abs() * 100.0
                     ),
-                    !is.overlaps(&was),
+                    ratio.verdict() != Verdict::Open,
                 );
             }
             if let (Some(was), Some(is)) = (was.calls, row.calls) {
@@ -80,6 +82,13 @@ pub(super) fn changes(before: &Results, after: &Results) -> String {
             }
         }
     }
-    writeln!(text, "{changed} of {compared} figures have changed beyond their intervals").expect("memory takes all");
+    let (few, percent) = (ENOUGH, (SMALLEST - 1.0) * 100.0);
+    writeln!(
+        text,
+        "{changed} of {compared} figures have changed: their intervals, of {few} rounds or more, do not overlap, and the \
+         medians differ by {percent:.0} % or more; calls differ by {:.0} %",
+        CALLS * 100.0
+    )
+    .expect("memory takes all");
     text
 }

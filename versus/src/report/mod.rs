@@ -1,6 +1,7 @@
 //! What a run says: a page, tables for the terminal and in Markdown, and what has changed between two runs.
 
 mod compare;
+mod frontier;
 mod page;
 mod statistics;
 mod summary;
@@ -51,9 +52,15 @@ pub(crate) fn page_again(run: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints the tables of a run in Markdown.
-pub(crate) fn numbers(run: &Path) -> Result<(), String> {
+/// Prints the tables of a run in Markdown, or puts them into a page in place of those of another run.
+pub(crate) fn numbers(run: &Path, into: Option<&Path>) -> Result<(), String> {
     let results = Results::read(run)?;
-    say(text::markdown(&results, &Summary::all(&results)));
-    Ok(())
+    let tables = text::markdown(&results, &Summary::all(&results));
+    let Some(path) = into else {
+        say(tables);
+        return Ok(());
+    };
+    let page = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let page = text::between_marks(&page, &tables).map_err(|e| format!("{}: {e}", path.display()))?;
+    save(path, page.as_bytes())
 }

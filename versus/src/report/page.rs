@@ -5,11 +5,11 @@ mod tables;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::statistics::ENOUGH;
-use super::summary::{OURS, Summary, advice, losses};
+use super::frontier::frontiers;
+use super::summary::{OURS, Outcome, Summary, advice};
 use super::svg::{marker, number};
 use crate::run::Results;
-use tables::{advice_table, losses_table, overview};
+use tables::{advice_table, frontiers_table, losses_table, overview};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -63,7 +63,7 @@ pub(super) fn page(results: &Results, summaries: &[Summary<'_>], raw: &[String])
             families.push(summary.cell.family());
         }
     }
-    let lost = losses(summaries);
+    let outcome = Outcome::of(results, summaries);
     let whole = html! {
         (DOCTYPE)
         html lang="en" {
@@ -84,6 +84,7 @@ pub(super) fn page(results: &Results, summaries: &[Summary<'_>], raw: &[String])
                     nav aria-label="Sections" {
                         a href="#overview" { "overview" }
                         a href="#losses" { "losses" }
+                        @if !plan.sweep { a href="#frontiers" { "frontiers" } }
                         @for family in &families { a href=(format!("#{}", slug(family))) { (family) } }
                         a href="#machine" { "machine" }
                         a href="#method" { "method" }
@@ -105,11 +106,22 @@ pub(super) fn page(results: &Results, summaries: &[Summary<'_>], raw: &[String])
                         }
                     }
                     section id="losses" {
-                        h2 { @if plan.sweep { "Where the defaults lose" } @else { "Where millstream loses" } }
-                        (losses_table(&lost, plan.rounds as usize >= ENOUGH))
+                        h2 { "Where " (outcome.loses()) }
+                        (losses_table(&outcome))
                     }
                     @if plan.sweep {
-                        section id="advice" { h2 { "Settings for this machine" } (advice_table(&advice(summaries))) }
+                        section id="advice" { h2 { "Settings for this machine" } (advice_table(&advice(results, summaries))) }
+                    } @else {
+                        section id="frontiers" {
+                            h2 { "Frontiers" }
+                            p {
+                                "Throughput and p99 of a workload, by more and more connections. A point of another server is dominated if a "
+                                "point of millstream is not worse beyond the noise in either, and better beyond the noise in one. Events come at "
+                                "the rate of their source: their throughput is what a second of CPU time delivers, and a point with fewer "
+                                "readers does not dominate."
+                            }
+                            (frontiers_table(&frontiers(summaries)))
+                        }
                     }
                     @for family in &families { (cells::family(family, summaries, &styles)) }
                     section id="skipped" {
@@ -214,14 +226,15 @@ fn method() -> Markup {
                 "time from the sender's clock to the reader."
             }
             p {
-                "CPU time is that of all threads and processes of the server, in the kernel and outside. Memory is the peak of its resident "
-                "set. Throughput is limited by whichever is busier, the server or the load; a load that is always busy is marked in the tables. "
+                "CPU time is that of all threads and processes of the server, in the kernel and outside. Memory is its "
+                "proportional set size (Pss) at the end of a round: a page that several of its processes map counts once, pages of "
+                "files that it maps count, and those that are in the page cache alone do not. Throughput is limited by whichever is busier, the server or the load; a load that is always busy is marked in the tables. "
                 "Ratios are formed within a round, so that other work on the machine affects both sides, and their median has a rank interval "
                 "of at least 95 % where there are six rounds or more. With hundreds of comparisons, a few intervals miss the truth by chance."
             }
             p {
-                "System calls are counted in a pass of their own, because that slows the server down. A p99.99 needs ten thousand responses; "
-                "where there were fewer, it is left out."
+                "System calls are counted in a pass of their own, because that slows the server down. A p99 needs a hundred responses, a p99.9 "
+                "a thousand, a p99.99 ten thousand; where there were fewer, it is left out."
             }
         }
     }

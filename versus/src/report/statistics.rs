@@ -41,7 +41,19 @@ impl Estimate {
         Self { median: 1.0 / self.median, low: 1.0 / self.high, high: 1.0 / self.low, ..self }
     }
 
-    /// Returns whether the values are above 1, or below, beyond doubt and by enough to matter.
+    /// Returns the ratio to values that were not measured in the same rounds: the widest that both intervals allow.
+    pub(crate) fn over(&self, other: &Self) -> Self {
+        Self {
+            median: self.median / other.median,
+            low: self.low / other.high,
+            high: self.high / other.low,
+            coverage: (self.coverage + other.coverage - 1.0).max(0.0),
+            count: self.count.min(other.count),
+        }
+    }
+
+    /// Returns what a ratio decides. All verdicts of a report come from here: there are [`ENOUGH`] rounds, the interval
+    /// excludes 1, and the median differs from 1 by [`SMALLEST`].
     pub(crate) fn verdict(&self) -> Verdict {
         match self {
             _ if self.count < ENOUGH => Verdict::Open,
@@ -49,10 +61,6 @@ impl Estimate {
             _ if self.high < 1.0 && self.median <= 1.0 / SMALLEST => Verdict::Below,
             _ => Verdict::Open,
         }
-    }
-
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        self.low <= other.high && other.low <= self.high
     }
 }
 
@@ -90,7 +98,8 @@ pub(crate) fn merge<'a>(parts: impl IntoIterator<Item = &'a [(u64, u64)]>) -> Ve
     all.into_iter().collect()
 }
 
-/// Returns a quantile in nanoseconds. `None` if fewer than one value would lie above it: it would be the maximum.
+/// Returns a quantile in nanoseconds. `None` if fewer than one value would lie above it, as for a p99 of 99 values: it
+/// would be the maximum.
 pub(crate) fn quantile(latencies: &[(u64, u64)], share: f64) -> Option<u64> {
     let total: u64 = latencies.iter().map(|(_, count)| count).sum();
     // 1 - 0.99 is a little more than 0.01.
@@ -190,8 +199,17 @@ mod tests {
         // Certain, and too small to matter.
         assert_eq!(of(&[1.01, 1.011, 1.012, 1.013, 1.014]), Verdict::Open);
         assert_eq!(of(&[0.99, 0.991, 0.992, 0.993, 0.994]), Verdict::Open);
+        // Ratios of two runs: the intervals are apart, touch, or are of too few rounds.
+        let of = |values: &[f64]| Estimate::of(values.iter().copied()).unwrap();
+        let (old, new) = (of(&[1.0, 1.1, 1.2, 1.1, 1.1]), of(&[2.0, 2.1, 2.2, 2.1, 2.1]));
+        assert_eq!((new.over(&old).verdict(), old.over(&new).verdict()), (Verdict::Above, Verdict::Below));
+        assert_eq!(new.over(&of(&[2.0, 1.0, 1.1, 1.2, 1.0])).verdict(), Verdict::Open);
+        assert_eq!(new.over(&of(&[1.0, 1.1, 1.2, 1.1])).verdict(), Verdict::Open);
+        assert_eq!(of(&[1.0; 5]).over(&of(&[1.01; 5])).verdict(), Verdict::Open);
         assert_eq!(Estimate::of([f64::NAN, f64::INFINITY]), None);
         assert_eq!(quantile(&[(5, 99)], 0.99), None);
         assert_eq!(quantile(&[(5, 99), (6, 1)], 0.99), Some(5));
+        assert_eq!(quantile(&[(5, 999)], 0.999).or(quantile(&[(5, 9999)], 0.9999)), None);
+        assert_eq!(quantile(&[(5, 1000)], 0.999).and(quantile(&[(5, 10_000)], 0.9999)), Some(5));
     }
 }

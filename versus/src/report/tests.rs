@@ -6,11 +6,12 @@ use std::path::Path;
 use scraper::{Html, Selector};
 
 use super::compare::changes;
+use super::frontier::{State, frontiers};
 use super::page::page;
 use super::statistics::Verdict;
-use super::summary::{Metric, OURS, Summary, advice, losses};
-use super::text::{markdown, terminal};
-use crate::run::{Record, Results};
+use super::summary::{Metric, OURS, Outcome, Summary, advice, recommendation};
+use super::text::{between_marks, markdown, terminal};
+use crate::run::{Record, Results, Skipped};
 
 fn recorded() -> Results {
     Results::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded.jsonl")).unwrap()
@@ -57,8 +58,18 @@ fn check_page(results: &Results) -> Html {
         let names: BTreeSet<String> = summary.rows.iter().map(|row| row.name.to_owned()).collect();
         for plot in ["pareto", "latency", "cost", "memory"] {
             let series = attributes(&html, &format!("#{id}-{plot} g[data-series]"), "data-series");
-            assert_eq!(series.into_iter().collect::<BTreeSet<_>>(), names, "{id}-{plot}");
-            assert!(!select(&html, &format!("#{id}-{plot} :is(.m, .bar)")).is_empty(), "{id}-{plot} is empty");
+            let series: BTreeSet<_> = series.into_iter().collect();
+            let has_memory = |name: &&String| {
+                plot != "memory" || summary.row(name).is_some_and(|row| row.get(Metric::Memory).is_some())
+            };
+            assert_eq!(series, names.iter().filter(has_memory).cloned().collect(), "{id}-{plot}");
+            let drawn = match plot {
+                "pareto" => summary.rows.iter().any(|row| row.get(Metric::P99).is_some()),
+                "memory" => summary.rows.iter().any(|row| row.get(Metric::Memory).is_some()),
+                _ => true,
+            };
+            let marks = select(&html, &format!("#{id}-{plot} :is(.m, .bar)"));
+            assert_eq!(!marks.is_empty(), drawn, "{id}-{plot}");
         }
         let counted: BTreeSet<_> =
             summary.rows.iter().filter(|row| row.calls.is_some()).map(|row| row.name.to_owned()).collect();
@@ -99,13 +110,20 @@ fn synthetic(costs: &[(&str, f64)], rounds: u32) -> Results {
             bytes: 0,
             cpu_ns: 1_000_000_000,
             load_cpu_ns: 500_000_000,
-            peak_kib: 10 << 10,
+            pss_kib: Some(10 << 10),
             latency: vec![(nanos as u64, 990), (nanos as u64 * 3, 10)],
         }
     };
     results.rounds =
         (0..rounds).flat_map(|round| costs.iter().map(move |(name, cost)| record(name, *cost, round))).collect();
     results
+}
+
+/// The page, the tables of the terminal, and those in Markdown.
+fn everywhere(results: &Results) -> [String; 3] {
+    let summaries = Summary::all(results);
+    let page = text_of(&check_page(results)).split_whitespace().collect::<Vec<_>>().join(" ");
+    [page, terminal(results, &summaries), markdown(results, &summaries)]
 }
 
 #[test]
@@ -153,7 +171,8 @@ fn wins_losses_and_draws_are_told_apart() {
     let ratio = slow.advantage(Metric::Rate).unwrap().median;
     assert!((1.9..2.1).contains(&ratio), "{ratio}");
 
-    let lost: Vec<(&str, Metric)> = losses(&summaries).iter().map(|loss| (loss.rival, loss.metric)).collect();
+    let lost: Vec<(&str, Metric)> =
+        Outcome::of(&results, &summaries).losses.iter().map(|loss| (loss.rival, loss.metric)).collect();
     assert_eq!(lost.len(), 3, "{lost:?}");
     assert!(lost.iter().all(|(rival, metric)| *rival == "fast" && *metric != Metric::Memory));
     let text = terminal(&results, &summaries);
@@ -168,9 +187,152 @@ fn wins_losses_and_draws_are_told_apart() {
 fn four_rounds_decide_nothing() {
     let results = synthetic(&[(OURS, 1.0), ("fast", 0.5)], 4);
     let summaries = Summary::all(&results);
-    assert!(losses(&summaries).is_empty());
-    assert!(terminal(&results, &summaries).contains("too few rounds to say"));
-    assert!(text_of(&check_page(&results)).contains("too few rounds to say"));
+    assert!(Outcome::of(&results, &summaries).losses.is_empty());
+    for text in everywhere(&results) {
+        assert!(text.contains("Nothing was decided in 1 of 1 cells: fewer than 5 rounds"), "{text}");
+        assert!(!text.to_lowercase().contains("nowhere in"), "{text}");
+    }
+}
+
+#[test]
+fn a_cell_in_which_millstream_fails_is_a_loss() {
+    let mut results = synthetic(&[(OURS, 1.0), ("stock", 2.0)], 7);
+    for text in everywhere(&results) {
+        assert!(text.contains("Nowhere in 1 of 1 cells") && !text.contains("failed:"), "{text}");
+    }
+    // Two cells: in one it has failed, and the other was not counted.
+    let cell = results.header.cells[0].name.clone();
+    let mut other = results.header.cells[0].clone();
+    other.name = "files/broken".to_owned();
+    results.header.cells.push(other);
+    let skip = |cell: &str, name: &str, reason: &str| {
+        let [cell, contender, reason] = [cell, name, reason].map(str::to_owned);
+        Skipped { cell, contender, reason }
+    };
+    results.skipped.push(skip(&cell, OURS, "system calls were not counted: no strace"));
+    results.skipped.push(skip("files/broken", OURS, "9 bytes in place of 10"));
+    results.skipped.push(skip("files/broken", "nginx", "ended"));
+    let of_broken = |name: &str| {
+        let mut record = results.rounds[0].clone();
+        (record.cell, record.contender) = ("files/broken".to_owned(), name.to_owned());
+        record
+    };
+    let more = [of_broken("stock"), of_broken("nginx")];
+    results.rounds.extend(more);
+    let summaries = Summary::all(&results);
+    let outcome = Outcome::of(&results, &summaries);
+    assert_eq!(outcome.failures.len(), 1);
+    assert_eq!((outcome.failures[0].cell, &outcome.failures[0].others[..]), ("files/broken", &["stock"][..]));
+    assert_eq!((outcome.nowhere(), outcome.undecided()), (None, None));
+    for text in [terminal(&results, &summaries), markdown(&results, &summaries)] {
+        assert!(
+            text.contains("files/broken: millstream failed: 9 bytes in place of 10; did not fail: stock"),
+            "{text}"
+        );
+    }
+    let html = check_page(&results);
+    let rows = select(&html, "#losses .failures tbody tr");
+    assert!(rows.len() == 1 && rows[0].contains("files/broken") && rows[0].contains("9 bytes"), "{rows:?}");
+}
+
+#[test]
+fn a_round_of_few_responses_has_no_p99() {
+    let mut results = synthetic(&[(OURS, 1.0), ("stock", 2.0)], 7);
+    for record in results.rounds.iter_mut().filter(|record| record.contender == "stock") {
+        record.latency = vec![(20_000, 14), (90_000, 0)];
+    }
+    let summaries = Summary::all(&results);
+    let stock = summaries[0].row("stock").unwrap();
+    assert!(stock.get(Metric::P99).is_none() && stock.advantage(Metric::P99).is_none() && stock.rounds.is_empty());
+    // 98 responses of all rounds show a p90, and no p99.
+    assert!(stock.latencies[1].is_some());
+    assert_eq!(stock.latencies[2..5], [None; 3]);
+    let text = markdown(&results, &summaries);
+    assert!(text.lines().any(|line| line.ends_with("** | - |")), "{text}");
+    let html = Html::parse_document(&page(&results, &summaries, &[]));
+    assert_eq!(select(&html, "g[data-series=stock] .cloud"), Vec::<String>::new());
+}
+
+/// The connections of a cell, and of each server the throughput, and the p99 in milliseconds.
+type Load<'a> = (u32, &'a [(&'a str, f64, f64)]);
+
+/// A run of one workload.
+fn workload(family: &str, cells: &[Load<'_>], rounds: u32) -> Results {
+    let mut results = synthetic(&[], rounds);
+    let mut model = results.header.cells.pop().unwrap();
+    if let Some(cell) = recorded().header.cells.into_iter().find(|cell| cell.family() == family) {
+        model = cell;
+    }
+    for (connections, servers) in cells {
+        let mut cell = model.clone();
+        (cell.name, cell.connections) = (format!("{family}/{connections}"), *connections);
+        for round in 0..rounds {
+            for &(name, rate, p99) in *servers {
+                let noise = 1.0 + 0.01 * f64::from(round % 3);
+                let done = rate * noise;
+                let (nanos, cpu_ns) = ((p99 * noise * 1e6) as u64, 1_000_000_000);
+                let (cell, contender) = (cell.name.clone(), name.to_owned());
+                let latency = vec![(nanos / 2, 900), (nanos, 100)];
+                let (seconds, bytes, load_cpu_ns, pss_kib) = (1.0, 0, 0, None);
+                let record =
+                    Record { cell, contender, round, seconds, done, bytes, cpu_ns, load_cpu_ns, pss_kib, latency };
+                results.rounds.push(record);
+            }
+        }
+        results.header.cells.push(cell);
+    }
+    results
+}
+
+fn states(results: &Results) -> Vec<(String, String)> {
+    let summaries = Summary::all(results);
+    let frontiers = frontiers(&summaries);
+    let points = frontiers.iter().flat_map(|frontier| &frontier.points);
+    let state = |state| match state {
+        State::Dominated(by) => by.to_owned(),
+        State::Undominated => "free".to_owned(),
+        State::Open => "open".to_owned(),
+    };
+    points.map(|point| (point.cell.name.clone(), state(point.state))).collect()
+}
+
+#[test]
+fn points_that_nothing_dominates_are_listed() {
+    let cells: [Load<'_>; 4] = [
+        // By the same cell; by another one; by none, for its p99; by none, for it is the same.
+        (1, &[(OURS, 2000.0, 0.5), ("stock", 1000.0, 1.0)]),
+        (10, &[(OURS, 5000.0, 2.0), ("stock", 3000.0, 1.9)]),
+        (100, &[(OURS, 9000.0, 1.8), ("stock", 8000.0, 0.4)]),
+        (1000, &[(OURS, 9500.0, 90.0), ("stock", 9500.0, 90.0)]),
+    ];
+    let results = workload("tokens", &cells[..3], 7);
+    let text = |name: &str, state: &str| (name.to_owned(), state.to_owned());
+    let expected = [text("tokens/1", "tokens/1"), text("tokens/10", "tokens/100"), text("tokens/100", "free")];
+    assert_eq!(states(&results), expected);
+    for text in everywhere(&results) {
+        assert!(text.contains("tokens: 2 of 3 points of stock are dominated, 1 not dominated"), "{text}");
+    }
+    let summaries = Summary::all(&results);
+    for text in [terminal(&results, &summaries), markdown(&results, &summaries)] {
+        assert!(
+            text.contains("tokens/100 stock: not dominated; 8080 requests a second, p99 0.4 ms; advantage"),
+            "{text}"
+        );
+    }
+    let html = check_page(&results);
+    assert_eq!(select(&html, "#frontiers tbody tr").len(), 3);
+    assert_eq!(select(&html, "#frontiers .bad").iter().filter(|text| text.contains("not dominated")).count(), 1);
+    assert!(!select(&html, "#tokens-frontier .m").is_empty());
+    assert_eq!(states(&workload("tokens", &cells[3..], 7)), [text("tokens/1000", "free")]);
+    // Another family is no workload, and few rounds decide nothing.
+    assert_eq!(states(&workload("uploads", &cells, 7)), []);
+    assert_eq!(states(&workload("tokens", &cells[..1], 4)), [text("tokens/1", "open")]);
+    // Another number of readers of events is another task.
+    let states = states(&workload("events", &cells[..3], 7));
+    assert_eq!(states, [text("events/1", "events/1"), text("events/10", "free"), text("events/100", "free")]);
+    let fewer: [Load<'_>; 2] = [(1, &[(OURS, 9000.0, 0.1)]), (10, &[("stock", 1000.0, 1.0)])];
+    assert_eq!(self::states(&workload("events", &fewer, 7)), [text("events/10", "free")]);
+    assert_eq!(self::states(&workload("tokens", &fewer, 7)), [text("tokens/10", "tokens/1")]);
 }
 
 #[test]
@@ -179,7 +341,7 @@ fn a_sweep_recommends_what_is_better_somewhere_and_worse_nowhere() {
         synthetic(&[(OURS, 1.0), ("gather-us=0", 1.5), ("high-mark-kib=256", 0.6), ("per-core=1", 1.0)], 7);
     results.header.plan.sweep = true;
     let summaries = Summary::all(&results);
-    let advice = advice(&summaries);
+    let advice = advice(&results, &summaries);
     let count = |name: &str| advice.iter().find(|a| a.setting == name).map(|a| (a.better.len(), a.worse.len()));
     assert_eq!(count("gather-us=0"), Some((0, 3)));
     assert_eq!(count("high-mark-kib=256"), Some((3, 0)));
@@ -187,15 +349,49 @@ fn a_sweep_recommends_what_is_better_somewhere_and_worse_nowhere() {
     let html = check_page(&results);
     let strong = select(&html, "#advice strong");
     assert_eq!(strong, ["<strong>high-mark-kib=256</strong>"]);
+    assert!(everywhere(&results).iter().all(|text| text.contains("intervals of the ratios exclude 1: ")));
+
+    // A setting that fails in a cell is not recommended.
+    let [cell, contender, reason] = [&results.header.cells[0].name, "high-mark-kib=256", "ended"].map(str::to_owned);
+    results.skipped.push(Skipped { cell, contender, reason });
+    assert!(everywhere(&results).iter().all(|text| text.contains("Keep the defaults: no setting")));
+
+    // Nor is one by too few rounds, or by less than 2 %.
+    let mut results = synthetic(&[(OURS, 1.0), ("gather-us=0", 0.5)], 4);
+    results.header.plan.sweep = true;
+    assert!(everywhere(&results).iter().all(|text| text.contains("Keep the defaults: there were too few rounds")));
+    let mut results = synthetic(&[(OURS, 1.0), ("millstreax", 0.985)], 7);
+    results.header.plan.sweep = true;
+    let summaries = Summary::all(&results);
+    assert!(summaries[0].row("millstreax").unwrap().advantage(Metric::Cost).unwrap().high < 1.0);
+    assert_eq!(recommendation(&super::summary::advice(&results, &summaries)).1, Vec::<&str>::new());
 }
 
 #[test]
 fn only_what_moves_beyond_its_interval_is_a_change() {
     let before = synthetic(&[(OURS, 1.0), ("stock", 2.0)], 7);
-    assert!(changes(&before, &before).ends_with("0 of 8 figures have changed beyond their intervals\n"));
+    assert!(changes(&before, &before).starts_with("0 of 8 figures have changed"));
+    let four = [1.0, 6.0].map(|cost| synthetic(&[("stock", cost)], 4));
+    assert!(changes(&four[0], &four[1]).starts_with("0 of 4"), "four rounds decide nothing");
     let text = changes(&before, &synthetic(&[(OURS, 1.02), ("stock", 6.0)], 7));
     assert!(!text.contains(OURS), "{text}");
     assert!(text.contains("stock CPU time") && text.contains("worse by 200") && text.contains("3 of 8"), "{text}");
     let text = changes(&synthetic(&[("stock", 6.0)], 7), &before);
     assert!(text.contains("better by 66"), "{text}");
+}
+
+#[test]
+fn tables_go_between_the_marks_of_a_page() {
+    let page = "a\n<!-- versus begin -->\nold\n<!-- versus end -->\nb\n";
+    let expected = "a\n<!-- versus begin -->\n\nnew\n\n<!-- versus end -->\nb\n";
+    assert_eq!(between_marks(page, "new\n").unwrap(), expected);
+    assert_eq!(between_marks(expected, "new\n").unwrap(), expected, "the same again");
+    for (wrong, why) in [
+        ("a\n", "no line `<!-- versus begin -->`"),
+        ("<!-- versus begin -->\n", "no line `<!-- versus end -->`"),
+        ("<!-- versus end -->\n<!-- versus begin -->\n", "before it begins"),
+        ("<!-- versus begin -->\n<!-- versus end -->\n<!-- versus end -->\n", "several lines"),
+    ] {
+        assert!(between_marks(wrong, "new\n").unwrap_err().contains(why), "{wrong}");
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::statistics::{ENOUGH, Verdict};
-use super::summary::{Metric, OURS, Summary, losses};
+use super::frontier::frontiers;
+use super::statistics::Verdict;
+use super::summary::{Metric, OURS, Outcome, Summary, advice, recommendation};
 use super::svg::number;
 use crate::run::Results;
 
@@ -65,25 +66,20 @@ pub(super) fn terminal(results: &Results, summaries: &[Summary<'_>]) -> String {
         rows.push(row);
     }
     let mut text = align(&rows);
-    text += "+ millstream needs less beyond doubt, - more, ~ not decided\n";
-    let losses = losses(summaries);
-    let ours = if results.header.plan.sweep { "the defaults lose" } else { "millstream loses" };
-    if (results.header.plan.rounds as usize) < ENOUGH {
-        writeln!(text, "\nThere were too few rounds to say where {ours}.").expect("memory takes all");
-    } else if losses.is_empty() {
-        writeln!(text, "\n{ours}: nowhere beyond doubt.").expect("memory takes all");
-    } else {
-        writeln!(text, "\nWhere {ours}").expect("memory takes all");
-        let mut rows = vec![];
-        for loss in losses {
-            rows.push(vec![
-                format!("{} to {} in {}", loss.cell.name, loss.rival, loss.metric.name()),
-                format!("{}×", number(loss.by.median)),
-                format!("{}–{}", number(loss.by.low), number(loss.by.high)),
-            ]);
-        }
-        text += &align(&rows);
+    text += "+ millstream needs less by 2 % or more, and the interval of the ratio excludes 1; - more; ~ not decided\n";
+    let outcome = Outcome::of(results, summaries);
+    writeln!(text, "\nWhere {}", outcome.loses()).expect("memory takes all");
+    text += &sentences(&outcome, "");
+    let mut rows = vec![];
+    for loss in outcome.losses {
+        rows.push(vec![
+            format!("{} to {} in {}", loss.cell.name, loss.rival, loss.metric.name()),
+            format!("{}×", number(loss.by.median)),
+            format!("{}–{}", number(loss.by.low), number(loss.by.high)),
+        ]);
     }
+    text += &align(&rows);
+    text += &verdicts(results, summaries, "");
     for skipped in &results.skipped {
         let place = if skipped.cell.is_empty() { String::new() } else { format!("{}: ", skipped.cell) };
         writeln!(text, "not measured: {place}{}: {}", skipped.contender, skipped.reason).expect("memory takes all");
@@ -110,7 +106,7 @@ pub(super) fn markdown(results: &Results, summaries: &[Summary<'_>]) -> String {
             Metric::Cost => "CPU time for each request or delivery, µs",
             Metric::Rate => "Requests or deliveries a second",
             Metric::P99 => "p99, ms",
-            Metric::Memory => "Peak of resident memory, MiB",
+            Metric::Memory => "Memory at the end of a round (Pss), MiB",
         };
         write!(text, "\n{what}:\n\n| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()))
             .expect("memory takes all");
@@ -126,19 +122,17 @@ pub(super) fn markdown(results: &Results, summaries: &[Summary<'_>]) -> String {
                 match median {
                     Some(value) if *median == best => write!(text, " **{}** |", number(*value)),
                     Some(value) => write!(text, " {} |", number(*value)),
-                    None => write!(text, " |"),
+                    None => write!(text, " - |"),
                 }
                 .expect("memory takes all");
             }
             text.push('\n');
         }
     }
-    let losses = losses(summaries);
-    text += "\nWhere millstream loses beyond doubt:\n\n";
-    if losses.is_empty() {
-        text += "nowhere.\n";
-    }
-    for loss in &losses {
+    let outcome = Outcome::of(results, summaries);
+    writeln!(text, "\nWhere {}:\n", outcome.loses()).expect("memory takes all");
+    text += &sentences(&outcome, "- ");
+    for loss in &outcome.losses {
         let unit = loss.metric.unit(loss.cell.unit());
         writeln!(
             text,
@@ -153,6 +147,56 @@ pub(super) fn markdown(results: &Results, summaries: &[Summary<'_>]) -> String {
             number(loss.by.high)
         )
         .expect("memory takes all");
+    }
+    text += &verdicts(results, summaries, "- ");
+    text
+}
+
+/// Returns the page with `tables` between its marks.
+pub(super) fn between_marks(page: &str, tables: &str) -> Result<String, String> {
+    let [begin, end] = ["<!-- versus begin -->\n", "<!-- versus end -->\n"];
+    let after = |mark: &str| match page.match_indices(mark).collect::<Vec<_>>()[..] {
+        [(at, _)] => Ok(at),
+        [] => Err(format!("has no line `{}`", mark.trim_end())),
+        _ => Err(format!("has several lines `{}`", mark.trim_end())),
+    };
+    let (head, tail) = (after(begin)? + begin.len(), after(end)?);
+    if tail < head {
+        return Err("ends the tables before it begins them".to_owned());
+    }
+    Ok(format!("{}\n{tables}\n{}", &page[..head], &page[tail..]))
+}
+
+/// Says which cells have failed, and what was decided.
+fn sentences(outcome: &Outcome<'_>, item: &str) -> String {
+    let mut text = String::new();
+    for failure in &outcome.failures {
+        let others = if failure.others.is_empty() { "none".to_owned() } else { failure.others.join(", ") };
+        writeln!(text, "{item}{}: {} failed: {}; did not fail: {others}", failure.cell, outcome.ours, failure.reason)
+            .expect("memory takes all");
+    }
+    for sentence in [outcome.nowhere(), outcome.undecided()].into_iter().flatten() {
+        writeln!(text, "{item}{sentence}").expect("memory takes all");
+    }
+    text
+}
+
+/// Says what the frontiers of a run show, or what a sweep recommends.
+fn verdicts(results: &Results, summaries: &[Summary<'_>], item: &str) -> String {
+    let gap = if item.is_empty() { "" } else { "\n" };
+    let mut text = String::new();
+    if results.header.plan.sweep {
+        let advice = advice(results, summaries);
+        let (sentence, settings) = recommendation(&advice);
+        return format!("\nSettings for this machine\n{gap}{item}{sentence}{}\n", settings.join(", "));
+    }
+    for frontier in frontiers(summaries) {
+        if text.is_empty() {
+            text = format!("\nFrontiers of throughput and p99\n{gap}");
+        }
+        for line in std::iter::once(frontier.sentence()).chain(frontier.lines()) {
+            writeln!(text, "{item}{line}").expect("memory takes all");
+        }
     }
     text
 }

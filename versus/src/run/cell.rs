@@ -77,10 +77,6 @@ impl Cell {
         self.name.split_once('/').map_or(&*self.name, |(family, _)| family)
     }
 
-    pub(crate) fn variant(&self) -> &str {
-        self.name.split_once('/').map_or("", |(_, variant)| variant)
-    }
-
     pub(crate) fn unit(&self) -> Unit {
         if let Work::Events(_) = self.work { Unit::Delivery } else { Unit::Request }
     }
@@ -149,18 +145,23 @@ pub(super) fn matrix(plan: &Plan, cpus: usize) -> Vec<Cell> {
 }
 
 /// Cells of `--quick`.
-const QUICK: [&str; 12] = [
+const QUICK: [&str; 17] = [
     "json/64",
     "files/1k",
     "files/64k",
     "files/1m",
+    "tokens/1",
     "tokens/64",
+    "tokens/1000",
+    "events/100",
     "events/500",
     "uploads/1m",
     "relay/1m",
     "http2/64k",
     "http2/tokens",
     "tls/64k",
+    "connections/1",
+    "connections/100",
     "connections/1000",
 ];
 
@@ -177,11 +178,16 @@ fn whole(cpus: usize) -> Vec<Cell> {
         Cell::new("files/16m", File(16 * MIB), 8),
         Cell::new("files/1g", File(1024 * MIB), 2),
         Cell::new("tokens/1", Tokens, 1),
+        Cell::new("tokens/10", Tokens, 10),
         Cell::new("tokens/64", Tokens, 64),
         Cell::new("tokens/1000", Tokens, 1000),
+        Cell::new("tokens/10000", Tokens, 10_000),
+        Cell::new("events/1", Events(1000), 1),
+        Cell::new("events/10", Events(500), 10),
         Cell::new("events/100", Events(100), 100),
         Cell::new("events/500", Events(50), 500),
         Cell::new("events/5000", Events(10), 5000),
+        Cell::new("events/10000", Events(5), 10_000),
         Cell::new("uploads/64k", Upload(64 * KIB), 16),
         Cell::new("uploads/1m", Upload(MIB), 16),
         Cell::new("uploads/64m", Upload(64 * MIB), 4),

@@ -22,11 +22,15 @@ use crate::{report, say};
 use interrupt::Interrupt;
 use machine::{Cpus, Machine};
 use peers::Contender;
-use record::{Header, Journal, Line, Plan};
+use record::{Header, Journal, Line, Plan, UNCOUNTED};
 use site::Site;
 
 /// Time that starting, connecting and warming up takes beside a round, for the first estimate of the time left.
 const BESIDE: f64 = 0.35;
+/// Time that the first response to one of many connections takes.
+const CONNECT: f64 = 0.0003;
+/// Time of a pass that counts system calls.
+const COUNT: f64 = 1.5;
 
 pub(crate) fn run(options: &RunOptions) -> Result<(), String> {
     std::fs::create_dir_all(&options.out).map_err(|e| format!("--out {}: {e}", options.out.display()))?;
@@ -44,7 +48,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<(), String> {
     let site = Site::new(&options.out)?;
     let (contenders, mut absent) = peers::find(&plan, site.root())?;
     if options.list {
-        return list(&cells, &contenders, &absent);
+        return list(&plan, &cells, &contenders, &absent);
     }
     let descriptors = machine::raise_descriptors();
     cells.retain(|cell| {
@@ -58,8 +62,9 @@ pub(crate) fn run(options: &RunOptions) -> Result<(), String> {
     });
     let machine = Machine::get(&cpus);
     let mut journal = match (resumed, &options.resume) {
-        (Some(results), Some(path)) => {
+        (Some(mut results), Some(path)) => {
             results.header.machine.same(&machine).map_err(|e| format!("{}: {e}", path.display()))?;
+            results.forget_absent();
             Journal::append(path, results)?
         }
         _ => Journal::create(&options.out, Header { plan: plan.clone(), machine, cells: cells.clone() })?,
@@ -78,13 +83,26 @@ pub(crate) fn run(options: &RunOptions) -> Result<(), String> {
     }
 }
 
-fn list(cells: &[Cell], contenders: &[Contender], absent: &[Skipped]) -> Result<(), String> {
+fn list(plan: &Plan, cells: &[Cell], contenders: &[Contender], absent: &[Skipped]) -> Result<(), String> {
     for cell in cells {
         let names: Vec<_> = contenders.iter().filter(|c| c.can(cell)).map(|c| c.name.as_str()).collect();
         say(format_args!("{:<18} {:<70} {}\n", cell.name, cell.describe(), names.join(" ")));
     }
+    let servers = |cell: &Cell| contenders.iter().filter(|contender| contender.can(cell)).count();
+    let minutes = (expected(plan, cells, servers) / 60.0).ceil();
+    say(format_args!("{} cells, {} rounds of {} s: about {minutes} min\n", cells.len(), plan.rounds, plan.seconds));
     absent.iter().for_each(|skipped| say(format_args!("absent: {} ({})\n", skipped.contender, skipped.reason)));
     Ok(())
+}
+
+/// Returns how many seconds a run takes, roughly.
+fn expected(plan: &Plan, cells: &[Cell], servers: impl Fn(&Cell) -> usize) -> f64 {
+    let each = |cell: &Cell| {
+        let round = plan.seconds + BESIDE + CONNECT * f64::from(cell.connections);
+        let calls = if plan.calls && cell.counts_calls() { COUNT } else { 0.0 };
+        servers(cell) as f64 * (f64::from(plan.rounds) * round + calls)
+    };
+    cells.iter().map(each).sum()
 }
 
 enum Stopped {
@@ -122,7 +140,7 @@ fn measure(
         site.prepare(cell)?;
         for number in 0..plan.rounds {
             let mut lost = Vec::new();
-            for contender in &able {
+            for contender in turns(&able, number) {
                 if journal.results().has(&cell.name, &contender.name, number) {
                     continue;
                 }
@@ -150,7 +168,7 @@ fn measure(
                 Ok(calls) => journal.add(Line::Calls(calls))?,
                 Err(_) if interrupt.is_set() => return Err(Stopped::Interrupted),
                 Err(reason) => {
-                    let reason = format!("system calls were not counted: {reason}");
+                    let reason = format!("{UNCOUNTED}{reason}");
                     journal.add(Line::Skipped(skipped(cell, contender, reason)))?;
                 }
             }
@@ -159,6 +177,13 @@ fn measure(
     }
     progress.end();
     Ok(())
+}
+
+/// Returns the servers in the order of a round. Each round begins with the next one, so that no server always follows the
+/// same warmth or noise of the machine.
+fn turns<T>(servers: &[T], round: u32) -> impl Iterator<Item = &T> {
+    let (before, from) = servers.split_at(round as usize % servers.len().max(1));
+    from.iter().chain(before)
 }
 
 fn skipped(cell: &Cell, contender: &Contender, reason: String) -> Skipped {
@@ -207,5 +232,26 @@ impl Progress {
 
     fn end(&self) {
         eprintln!("\r\x1b[K{} rounds in {} s", self.done, self.started.elapsed().as_secs());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_run_of_two_servers_takes_less_than_four_minutes() {
+        let plan = Plan { quick: true, seconds: 0.4, rounds: 5, calls: true, ..Plan::default() };
+        let seconds = |plan: &Plan, servers| expected(plan, &cell::matrix(plan, 2), |_| servers);
+        assert!((60.0..240.0).contains(&seconds(&plan, 2)), "{}", seconds(&plan, 2));
+        assert!(seconds(&Plan { calls: false, ..plan.clone() }, 2) < seconds(&plan, 2));
+        assert!(seconds(&Plan { quick: false, ..plan.clone() }, 2) > 2.0 * seconds(&plan, 2));
+    }
+
+    #[test]
+    fn each_server_begins_as_often_as_the_others() {
+        let order = |round| turns(&["a", "b", "c"], round).copied().collect::<String>();
+        assert_eq!([0, 1, 2, 3].map(order), ["abc", "bca", "cab", "abc"]);
+        assert_eq!(turns::<u8>(&[], 1).count(), 0);
     }
 }

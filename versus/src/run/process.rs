@@ -132,15 +132,16 @@ impl Server {
         time
     }
 
-    /// Returns the sum of the peaks of resident memory in KiB.
-    pub(super) fn peak_kib(&self) -> u64 {
-        let peak = |pid| {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-            line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
-        };
-        self.tree().into_iter().map(peak).sum::<u64>()
+    /// Returns the proportional set size of all processes in KiB: a page that several of them map counts once.
+    pub(super) fn pss_kib(&self) -> Option<u64> {
+        self.tree().into_iter().map(|pid| pss(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)).sum()
     }
+}
+
+/// Reads the Pss of proc_pid_smaps_rollup. The kernel divides each page by the number of processes that map it.
+fn pss(rollup: &str) -> Option<u64> {
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 impl Drop for Server {
@@ -227,6 +228,13 @@ mod tests {
         // A tick of difference is noise, a second is a thread.
         assert_eq!(time(&[("a", 9)], tick()).since(&before), 4);
         assert_eq!(time(&[("a", 9)], second).since(&before), second);
+    }
+
+    #[test]
+    fn pages_are_counted_once() {
+        let text = "5600-7ffe ---p 00000000 00:00 0    [rollup]\nRss:   9000 kB\nPss:    1572 kB\nPss_Dirty:  3 kB\n";
+        assert_eq!(pss(text), Some(1572));
+        assert_eq!(pss(""), None);
     }
 
     #[test]

@@ -62,8 +62,8 @@ pub(crate) struct Record {
     pub(crate) cpu_ns: u64,
     /// CPU time of the load.
     pub(crate) load_cpu_ns: u64,
-    /// Peak of the server's resident memory.
-    pub(crate) peak_kib: u64,
+    /// Memory of the server's processes at the end of the round, if the kernel shows it: shared pages count once.
+    pub(crate) pss_kib: Option<u64>,
     /// Latencies in nanoseconds, each with its count, 1 % exact.
     pub(crate) latency: Vec<(u64, u64)>,
 }
@@ -102,6 +102,22 @@ pub(crate) struct Skipped {
     pub(crate) reason: String,
 }
 
+/// How the reason begins where a server was measured, and only its system calls were not counted.
+pub(super) const UNCOUNTED: &str = "system calls were not counted: ";
+
+impl Skipped {
+    /// Returns whether a server has failed in a cell, and was not just absent or not counted.
+    pub(crate) fn is_failure(&self) -> bool {
+        !self.cell.is_empty() && !self.contender.is_empty() && !self.reason.starts_with(UNCOUNTED)
+    }
+
+    /// Returns whether both say that the same is missing, perhaps with reasons that differ in a path or a port.
+    fn is_like(&self, other: &Self) -> bool {
+        let what = |s: &Self| (s.cell.clone(), s.contender.clone(), s.is_failure());
+        what(self) == what(other)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Line {
@@ -125,6 +141,11 @@ impl Results {
         Self { header, rounds: Vec::new(), calls: Vec::new(), skipped: Vec::new() }
     }
 
+    /// Forgets what a run that goes on finds out again, such as servers that are not installed.
+    pub(super) fn forget_absent(&mut self) {
+        self.skipped.retain(|skipped| !skipped.cell.is_empty() && !skipped.contender.is_empty());
+    }
+
     fn add(&mut self, line: Line) {
         match line {
             // A file that was resumed has one start.
@@ -132,7 +153,7 @@ impl Results {
             Line::Round(record) => self.rounds.push(record),
             Line::Calls(calls) => self.calls.push(calls),
             Line::Skipped(skipped) => {
-                if !self.skipped.contains(&skipped) {
+                if !self.skipped.iter().any(|known| known.is_like(&skipped)) {
                     self.skipped.push(skipped);
                 }
             }
@@ -258,7 +279,7 @@ mod tests {
             bytes: 3,
             cpu_ns: 4,
             load_cpu_ns: 5,
-            peak_kib: 6,
+            pss_kib: Some(6),
             latency: vec![(7, 8)],
         })
     }
@@ -281,6 +302,28 @@ mod tests {
         journal.add(record(1)).unwrap();
         drop(journal);
         assert_eq!(Results::read(&path).unwrap(), whole);
+
+        // A server that is absent again is listed once, with the reason of today; a failure is not forgotten.
+        let absent = |reason: &str| {
+            let (contender, reason) = ("go".to_owned(), reason.to_owned());
+            Line::Skipped(Skipped { cell: String::new(), contender, reason })
+        };
+        let failed = |reason: &str| {
+            let (cell, contender) = ("a/b".to_owned(), "stock".to_owned());
+            Line::Skipped(Skipped { cell, contender, reason: reason.to_owned() })
+        };
+        let mut journal = Journal::append(&path, whole.clone()).unwrap();
+        for line in [absent("/data/1: none"), failed("port 1"), failed("port 2"), failed(UNCOUNTED)] {
+            journal.add(line).unwrap();
+        }
+        let mut results = journal.finish().1;
+        results.forget_absent();
+        let mut journal = Journal::append(&path, results).unwrap();
+        journal.add(absent("/data/2: none")).unwrap();
+        let skipped = journal.finish().1.skipped;
+        let reasons: Vec<&str> = skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
+        assert_eq!(reasons, ["port 1", UNCOUNTED, "/data/2: none"]);
+        assert_eq!(Results::read(&path).unwrap().skipped, skipped);
 
         let json = dir.path().join("run.json");
         std::fs::write(&json, serde_json::to_vec(&whole).unwrap()).unwrap();

@@ -79,7 +79,10 @@ impl Round<'_> {
         let (server_cpus, load_cpus) = cpus.share(cell.workers);
         pin(&load_cpus)?;
         let origin = match cell.work {
-            Work::Relay(_) => Some(Server::start(&peers::origin(site)?, &load_cpus, interrupt)?),
+            Work::Relay(_) => {
+                let started = Server::start(&peers::origin(site)?, &load_cpus, interrupt);
+                Some(started.map_err(|e| format!("the server behind the relay: {e}"))?)
+            }
             _ => None,
         };
         let to = origin.as_ref().map(|origin| origin.address);
@@ -193,6 +196,8 @@ impl Round<'_> {
         let done = self.done(gauge) - done;
         let seconds = started.elapsed().as_secs_f64();
         let (cpu, load_cpu) = (server.cpu().since(&cpu), own_cpu().saturating_sub(load_cpu));
+        // While the load is on: its end frees memory.
+        let pss_kib = server.pss_kib();
         gauge.stop();
         Ok(Record {
             cell: self.cell.name.clone(),
@@ -203,7 +208,7 @@ impl Round<'_> {
             bytes: after.bytes - before.bytes,
             cpu_ns: cpu,
             load_cpu_ns: u64::try_from(load_cpu.as_nanos()).unwrap_or(u64::MAX),
-            peak_kib: server.peak_kib(),
+            pss_kib,
             latency: Vec::new(),
         })
     }

@@ -9,7 +9,7 @@ use crate::report::summary::{Metric, SHARES, Summary};
 use crate::report::svg::{Bar, Plot, Series, bars, number};
 
 /// Families in which one load grows: their frontier is a line.
-const GROWING: [&str; 2] = ["connections", "workers"];
+const GROWING: [&str; 4] = ["connections", "tokens", "events", "workers"];
 
 /// What the families are.
 fn about(family: &str) -> &'static str {
@@ -51,15 +51,15 @@ fn frontier(family: &str, cells: &[&Summary<'_>], styles: &Styles<'_>) -> Markup
     let series = styles.0.iter().enumerate().map(|(style, &name)| {
         let points = cells.iter().filter_map(|summary| {
             let row = summary.rows.iter().find(|row| row.name == name)?;
-            let (x, y) = (row.get(Metric::Rate)?.median, row.get(Metric::P99)?.median);
-            Some((x, y, format!("{} {family}, {}/s, p99 {} ms", summary.cell.variant(), number(x), number(y))))
+            let (x, y) = (row.throughput(summary.cell.unit())?, row.get(Metric::P99)?.median);
+            Some((x, y, format!("{}, {}/s, p99 {} ms", summary.cell.describe(), number(x), number(y))))
         });
         Series { name, style, cloud: Vec::new(), points: points.collect() }
     });
     let plot = Plot {
         id: format!("{}-frontier", slug(family)),
         title: "Frontier of throughput and p99",
-        x: "requests a second".to_owned(),
+        x: cells.first().map_or_else(String::new, |summary| Metric::throughput_unit(summary.cell.unit())),
         y: "p99, ms".to_owned(),
         places: None,
         series: series.filter(|series| !series.points.is_empty()).collect(),
@@ -70,23 +70,23 @@ fn frontier(family: &str, cells: &[&Summary<'_>], styles: &Styles<'_>) -> Markup
 fn cell(summary: &Summary<'_>, styles: &Styles<'_>) -> Markup {
     let Summary { cell, rows } = summary;
     let id = slug(&cell.name);
-    let (one, many) = (cell.unit().one(), cell.unit().many());
+    let one = cell.unit().one();
     let pareto = Plot {
         id: format!("{id}-pareto"),
         title: "Throughput and p99",
-        x: format!("{many} a second"),
+        x: Metric::throughput_unit(cell.unit()),
         y: "p99, ms".to_owned(),
         places: None,
         series: rows
             .iter()
             .map(|row| {
-                let median = row.get(Metric::Rate).zip(row.get(Metric::P99));
+                let median = row.throughput(cell.unit()).zip(row.get(Metric::P99));
                 let point = |(x, y): (f64, f64)| (x, y, format!("{}/s, p99 {} ms", number(x), number(y)));
                 Series {
                     name: row.name,
                     style: styles.style(row.name),
                     cloud: row.rounds.clone(),
-                    points: median.map(|(x, y)| point((x.median, y.median))).into_iter().collect(),
+                    points: median.map(|(x, y)| point((x, y.median))).into_iter().collect(),
                 }
             })
             .collect(),
@@ -136,7 +136,7 @@ fn cell(summary: &Summary<'_>, styles: &Styles<'_>) -> Markup {
                         &format!("CPU time, µs for each {one}"), "Less is better.",
                         bars(&format!("{id}-cost"), "CPU time", &bar(Metric::Cost)),
                     ))
-                    (figure("Peak memory, MiB", "Less is better.", bars(&format!("{id}-memory"), "Peak memory", &bar(Metric::Memory))))
+                    (figure("Memory (Pss), MiB", "Less is better.", bars(&format!("{id}-memory"), "Memory", &bar(Metric::Memory))))
                     @if !calls.is_empty() {
                         (figure(
                             &format!("System calls for each {one}"), "One pass, without an interval. Less is better.",

@@ -3,8 +3,9 @@
 use maud::{Markup, html};
 
 use super::{Styles, slug};
+use crate::report::frontier::{Frontier, State};
 use crate::report::statistics::{Estimate, Verdict};
-use crate::report::summary::{Advice, Loss, Metric, OURS, SHARES, Summary};
+use crate::report::summary::{Advice, Metric, OURS, Outcome, SHARES, Summary, recommendation};
 use crate::report::svg::number;
 
 /// A ratio with its interval, marked if it is decided.
@@ -46,14 +47,29 @@ pub(super) fn overview(summaries: &[Summary<'_>], styles: &Styles<'_>) -> Markup
     }
 }
 
-pub(super) fn losses_table(losses: &[Loss<'_>], decided: bool) -> Markup {
+/// Where millstream loses. Cells without a round have no section to link to.
+pub(super) fn losses_table(outcome: &Outcome<'_>) -> Markup {
+    let Outcome { ours, failures, losses, .. } = outcome;
     html! {
-        @if !decided {
-            p { "There were too few rounds to say." }
-        } @else if losses.is_empty() {
-            p { "Nowhere beyond doubt: no interval of a ratio lies wholly on the other side." }
-        } @else {
-            p { "Every comparison whose interval lies wholly on the other side, the worst first." }
+        @if !failures.is_empty() {
+            p { "Cells in which " (ours) " failed. They count as lost to each server that did not." }
+            div.wide { table.failures {
+                thead { tr { th { "cell" } th.left { "did not fail" } th.left { "reason" } } }
+                tbody {
+                    @for failure in failures {
+                        @let others = failure.others.join(", ");
+                        tr {
+                            td { span.bad { (failure.cell) } }
+                            td.left { (if others.is_empty() { "none" } else { &others }) }
+                            td.text { (failure.reason) }
+                        }
+                    }
+                }
+            } }
+        }
+        @for sentence in [outcome.nowhere(), outcome.undecided()].into_iter().flatten() { p { (sentence) } }
+        @if !losses.is_empty() {
+            p { "Every comparison that is lost by 2 % or more, with an interval that excludes 1, the worst first." }
             div.wide { table {
                 thead { tr { th { "cell" } th.left { "to" } th.left { "in" } th { "by" } th { (OURS) } th { "the other" } th.left { "unit" } } }
                 tbody {
@@ -71,24 +87,73 @@ pub(super) fn losses_table(losses: &[Loss<'_>], decided: bool) -> Markup {
     }
 }
 
+/// All points of other servers, and what dominates them.
+pub(super) fn frontiers_table(frontiers: &[Frontier<'_>]) -> Markup {
+    html! {
+        @if frontiers.is_empty() { p { "Neither tokens nor events nor files were measured beside another server." } }
+        @else {
+            ul { @for frontier in frontiers { li { (frontier.sentence()) "." } } }
+            div.wide { table {
+                thead { tr {
+                    th { "point" } th.left { "server" } th { "throughput" } th { "p99 ms" } th.left { "dominated by" }
+                    th { (OURS) " there: × throughput" } th { "× p99" }
+                } }
+                tbody {
+                    @for frontier in frontiers {
+                        @for point in &frontier.points {
+                            tr {
+                                td { a href=(format!("#{}", slug(&point.cell.name))) { (point.cell.name) } }
+                                td.left { (frontier.rival) }
+                                td { (value(point.throughput)) } td { (value(point.p99)) }
+                                td.left {
+                                    @match point.state {
+                                        State::Dominated(by) => (by),
+                                        State::Undominated => span.bad { "not dominated" },
+                                        State::Open => "not decided",
+                                    }
+                                }
+                                @for advantage in &point.beside {
+                                    td { @if let Some(advantage) = advantage { (ratio(advantage)) } @else { "-" } }
+                                }
+                            }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+fn value(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), number)
+}
+
 /// What a sweep recommends.
 pub(super) fn advice_table(advice: &[Advice<'_>]) -> Markup {
+    let (sentence, settings) = recommendation(advice);
     let changes = |changes: &[(&str, Metric, f64)]| -> String {
         let text = |(cell, metric, by): &(&str, Metric, f64)| format!("{cell} {} {}×", metric.name(), number(*by));
         changes.iter().map(text).collect::<Vec<_>>().join(", ")
     };
-    let clear: Vec<&Advice<'_>> = advice.iter().filter(|a| !a.better.is_empty() && a.worse.is_empty()).collect();
     html! {
-        @if clear.is_empty() {
-            p { "Keep the defaults: no setting is better in one workload without being worse in another." }
-        } @else {
-            p { "Better somewhere and worse nowhere beyond doubt: " @for (n, a) in clear.iter().enumerate() { @if n > 0 { ", " } strong { (a.setting) } } ". For one kind of workload alone, see its row." }
+        p {
+            (sentence)
+            @for (n, setting) in settings.iter().enumerate() { @if n > 0 { ", " } strong { (setting) } }
+            @if !settings.is_empty() { "." }
+            " For one kind of workload alone, see its row."
         }
         div.wide { table {
-            thead { tr { th { "setting" } th.left { "better than the defaults in" } th.left { "worse in" } } }
+            thead { tr {
+                th { "setting" } th.left { "better than the defaults in" } th.left { "worse in" }
+                th.left { "failed in" } th.left { "too few rounds in" }
+            } }
             tbody {
                 @for a in advice {
-                    tr { td { (a.setting) } td.text.good { (changes(&a.better)) } td.text.bad { (changes(&a.worse)) } }
+                    tr {
+                        td { (a.setting) } td.text.good { (changes(&a.better)) }
+                        td.text.bad { (changes(&a.worse)) } td.text.bad { (a.failed.join(", ")) }
+                        td.text { (a.open.join(", ")) }
+                    }
                 }
             }
         } }
@@ -106,7 +171,7 @@ pub(super) fn figures(summary: &Summary<'_>) -> Markup {
                 th { "CPU µs/" (cell.unit().one()) } th { "× CPU" }
                 th { (cell.unit().many()) "/s" } th { "× slower" }
                 @for (_, name) in SHARES { th { (name) " ms" } }
-                th { "× p99" } th { "MiB" }
+                th { "× p99" } th { "Pss MiB" }
                 @if counted { th { "calls" } }
                 th { "load" }
             } }
@@ -116,10 +181,13 @@ pub(super) fn figures(summary: &Summary<'_>) -> Markup {
                         td { (row.name) }
                         td { (estimate(row.get(Metric::Cost))) } td { @if let Some(a) = row.advantage(Metric::Cost) { (ratio(&a)) } }
                         td { (estimate(row.get(Metric::Rate))) } td { @if let Some(a) = row.advantage(Metric::Rate) { (ratio(&a)) } }
-                        @for latency in row.latencies { td { @if let Some(latency) = latency { (number(latency)) } @else { "–" } } }
-                        td { @if let Some(a) = row.advantage(Metric::P99) { (ratio(&a)) } }
-                        td { @if let Some(memory) = row.get(Metric::Memory) { (number(memory.median)) } }
-                        @if counted { td { @if let Some(calls) = row.calls { (number(calls.all)) } @else { "–" } } }
+                        @for latency in row.latencies { td { (value(latency)) } }
+                        td {
+                            @if let Some(a) = row.advantage(Metric::P99) { (ratio(&a)) }
+                            @else if row.name != OURS { "-" }
+                        }
+                        td { (value(row.get(Metric::Memory).map(|memory| memory.median))) }
+                        @if counted { td { @if let Some(calls) = row.calls { (number(calls.all)) } @else { "-" } } }
                         td { (number(row.load * 100.0)) " %" }
                     }
                 }
@@ -150,6 +218,6 @@ fn estimate(estimate: Option<Estimate>) -> Markup {
     html! {
         @if let Some(estimate) = estimate {
             (number(estimate.median)) " " span.range { (number(estimate.low)) "–" (number(estimate.high)) }
-        } @else { "–" }
+        } @else { "-" }
     }
 }
