@@ -236,9 +236,7 @@ impl Ring {
 
     /// Returns the number after the entries from `from` on that make one frame.
     fn frame_end(&self, from: u64) -> u64 {
-        if let Some((start, end, _)) = &self.merged
-            && *start == from
-        {
+        if let Some((_, end, _)) = self.merged_from(from) {
             return *end;
         }
         let mut total = 0;
@@ -247,6 +245,14 @@ impl Ring {
             total <= MERGE_MAX
         });
         from + fitting.count().max(1) as u64
+    }
+
+    /// Returns the merged events from the entry `from` on, if they are still as many as fit: what a reader gets, and
+    /// whether it is late then, does not depend on when others have read.
+    fn merged_from(&self, from: u64) -> Option<&(u64, u64, Bytes)> {
+        let merged = self.merged.as_ref().filter(|(start, ..)| *start == from)?;
+        let next = self.entries.get((merged.1 - self.base) as usize);
+        next.is_none_or(|next| merged.2.len() + next.bytes.len() > MERGE_MAX).then_some(merged)
     }
 
     /// Returns the events of one frame from the entry `from` on, one by one.
@@ -262,9 +268,7 @@ impl Ring {
         if to == from + 1 {
             return (self.entries[first].bytes.clone(), to);
         }
-        if let Some((start, _, frame)) = &self.merged
-            && *start == from
-        {
+        if let Some((_, _, frame)) = self.merged_from(from) {
             return (frame.clone(), to);
         }
         let parts = || self.entries.range(first..first + (to - from) as usize).map(|entry| &entry.bytes);

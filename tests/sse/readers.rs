@@ -329,3 +329,16 @@ impl<F: Future> Parking for F {
         }
     }
 }
+
+#[test]
+fn what_a_reader_gets_does_not_depend_on_when_others_read() {
+    let hub = Hub::builder().replay(16).queue(4).build();
+    let first = hub.send(Event::new().data("0")).unwrap().to_string();
+    send(&hub, 1);
+    send(&hub, 2);
+    let (mut early, mut late) = (subscribe(&hub, Some(&first)), subscribe(&hub, Some(&first)));
+    assert_eq!(early.data(), ["1", "2"]);
+    (3..8).for_each(|n| send(&hub, n));
+    // All in one frame, not those that the other got in one, and then a gap.
+    assert_eq!(late.data(), ["1", "2", "3", "4", "5", "6", "7"]);
+}
