@@ -251,8 +251,10 @@ proptest! {
         {
             let mut world = world.lock().unwrap();
             world.unreachable = false;
+            nodes.iter_mut().for_each(|node| node.start(&world));
+            // A reader whose id may be among the events that a hub has lost is told with the next event.
+            world.len += 1;
             for node in &mut nodes {
-                node.start(&world);
                 node.deliver(&world, u64::MAX);
             }
         }
@@ -379,4 +381,19 @@ async fn the_log_is_told_when_the_hub_is_gone() {
         tokio::task::yield_now().await;
     }
     assert!(matches!(sink.deliver("1-0", &Event::new()), Err(SendError::Closed)));
+}
+
+#[test]
+fn a_reader_that_is_ahead_of_a_gap_is_told_with_the_next_event() {
+    let (world, mut node) = started(10, 8);
+    let mut reader = subscribe(&node, Some("11-0"));
+    world.lock().unwrap().len = 13;
+    // The log has lost the event of the reader and the next one.
+    node.next += 3;
+    node.sink.gap(Some(3));
+    assert_eq!(reader.read(), []);
+    world.lock().unwrap().len = 14;
+    node.deliver(&world.lock().unwrap(), 1);
+    let seen = reader.read();
+    assert_eq!((seen[0].reason(), seen[1].data.as_str(), seen.len()), ("lost", "13", 2));
 }
