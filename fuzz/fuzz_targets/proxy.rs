@@ -1,4 +1,4 @@
-//! Bytes of an upstream, cut anywhere, to the proxy of `examples/`: its client gets valid responses, no more than it has sent
+//! Bytes of an upstream, cut anywhere, to a proxy: its client gets valid responses, no more than it has sent
 //! requests, and the proxy goes on.
 #![no_main]
 
@@ -6,26 +6,12 @@ use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 use libfuzzer_sys::fuzz_target;
-use millstream::net::Connector;
+use millstream::relay::{Proxy, Upstream};
 use millstream_fuzz::{Address, all_closed, http1, pieces, run, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
-
-/// The proxy reports each error of an upstream, and here there is hardly anything else.
-macro_rules! eprintln {
-    ($($text:tt)*) => { drop(format!($($text)*)) };
-}
-
-#[path = "../../examples/proxy/fields.rs"]
-mod fields;
-#[path = "../../examples/common/report.rs"]
-mod report;
-#[path = "../../examples/proxy/reverse.rs"]
-mod reverse;
-#[path = "../../examples/proxy/watched.rs"]
-mod watched;
 
 /// What the upstream says to the next requests.
 static SAID: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
@@ -33,13 +19,12 @@ static SAID: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 static PROXY: LazyLock<Address> = LazyLock::new(|| {
     let path: PathBuf = tempfile::Builder::new().prefix("millstream-fuzz-").tempdir().unwrap().keep().join("upstream");
     let listening = path.clone();
-    let plan = reverse::Plan {
-        to: "upstream".parse().unwrap(),
-        h2: false,
-        stamps: HeaderMap::from_iter([("x-proxy".parse().unwrap(), HeaderValue::from_static("1"))]),
-        timeout: Duration::from_millis(200),
-    };
-    let proxy = start(reverse::Reverse::new(Connector::unix(path), plan), |serve| serve);
+    let upstream: Upstream = format!("unix:{}", path.display()).parse().unwrap();
+    let proxy = Proxy::builder(upstream)
+        .timeout(Duration::from_millis(200))
+        .body_timeout(Duration::from_millis(200))
+        .response_header("x-proxy".parse().unwrap(), HeaderValue::from_static("1"));
+    let proxy = start(proxy.build(), |serve| serve);
     run(async move {
         let listener = UnixListener::bind(listening).unwrap();
         tokio::spawn(async move {

@@ -5,6 +5,7 @@
 //! | merge the small frames of a body | [`Batch`] |
 //! | compress a body | `Compress` (feature `compress`), [`ContentCoding`] |
 //! | respond with a file, a range of it, or several | [`FileBody`] |
+//! | pass on the response of another server | `DirectBody`, from `relay::Proxy` (feature `relay`) |
 //! | respond with the bytes of a reader | [`from_reader`](from_reader()) |
 //! | answer range requests for anything that can be read at an offset | [`ranges`](ranges()), [`ReadAt`] |
 //! | save a body into a file | [`save`](save()), [`Save`] |
@@ -27,6 +28,7 @@
 //  batch            any body, its ready frames merged
 //  content_coding   br, zstd and gzip, and which of them a client prefers
 //  compress         any body, compressed
+//  direct           DirectBody: its bytes are in a socket, and may be moved to another
 //  file             FileBody: a file, a range of it, or several, of exact length
 //  reader           reads the next frame of a file without blocking a runtime thread
 //  from_reader      a body from an AsyncRead
@@ -39,6 +41,8 @@ mod batch;
 #[cfg(feature = "compress")]
 mod compress;
 mod content_coding;
+#[cfg(feature = "relay")]
+pub(crate) mod direct;
 #[cfg(feature = "fs")]
 pub(crate) mod file;
 mod from_reader;
@@ -56,6 +60,8 @@ pub use batch::Batch;
 #[cfg(feature = "compress")]
 pub use compress::Compress;
 pub use content_coding::ContentCoding;
+#[cfg(feature = "relay")]
+pub use direct::DirectBody;
 #[cfg(feature = "fs")]
 pub use file::FileBody;
 pub use from_reader::{ReaderBody, from_reader};

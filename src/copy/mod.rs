@@ -33,6 +33,7 @@
 // Modules:
 //  job      a copy as a value: limit, rate, progress, resumed after an interruption
 //  both     two copies in opposite directions
+//  moving   bytes of a known number, to a stream that is known only at run time
 //  engine   runs one direction and keeps its state         ┐
 //  plan     selects the path of the next bytes: a table    │
 //  ends     recognises the types that the kernel can copy  │ internal
@@ -49,6 +50,8 @@ mod engine;
 mod error;
 mod job;
 mod jobs;
+#[cfg(feature = "relay")]
+mod moving;
 mod pipes;
 mod plan;
 mod pump;
@@ -59,5 +62,7 @@ mod streams;
 pub use both::copy_bidirectional;
 pub use error::{CopyError, Direction};
 pub use job::{Copier, copy};
+#[cfg(feature = "relay")]
+pub(crate) use moving::Moving;
 pub use plan::CopyPath;
 pub use stats::CopyReport;

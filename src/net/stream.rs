@@ -38,6 +38,12 @@ pub trait TakeOver {
     fn outlet(&self) -> Option<Outlet> {
         None
     }
+
+    /// Returns the stream itself, if bytes may be moved to its socket.
+    #[cfg(feature = "relay")]
+    fn as_socket(&mut self) -> Option<&mut dyn std::any::Any> {
+        None
+    }
 }
 
 /// A stream with a handle.
@@ -212,6 +218,11 @@ macro_rules! stream {
 
             fn outlet(&self) -> Option<$crate::net::Outlet> {
                 Some($crate::net::Outlet::new(&self.stream.egress))
+            }
+
+            #[cfg(feature = "relay")]
+            fn as_socket(&mut self) -> Option<&mut dyn std::any::Any> {
+                Some(self)
             }
         }
 

@@ -46,7 +46,7 @@ impl UnixConnector {
         self
     }
 
-    async fn connect(&self) -> Result<UnixStream, ConnectError> {
+    pub(crate) async fn connect(&self) -> Result<UnixStream, ConnectError> {
         let tries = async {
             loop {
                 match UnixStream::connect_with(&self.path, self.options.clone()) {

@@ -1,4 +1,4 @@
-//! Errors of the injector.
+//! Errors of the injector, and of addresses.
 
 use std::fmt;
 use std::io;
@@ -41,3 +41,14 @@ impl From<InjectError> for io::Error {
         Self::new(kind, error)
     }
 }
+/// The text is not the address of an [`Upstream`](super::Upstream).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamError(pub(super) String);
+
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not the address of a server: give http://HOST:PORT, HOST:PORT or unix:PATH", self.0)
+    }
+}
+
+impl std::error::Error for UpstreamError {}

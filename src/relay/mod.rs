@@ -1,4 +1,18 @@
-//! Header lines added to messages that are relayed as bytes.
+//! A reverse proxy, and header lines added to messages that are relayed as bytes.
+//!
+//! | I want to | use |
+//! |---|---|
+//! | put a server behind this one | [`Proxy`], [`Upstream`] |
+//! | add header lines to bytes that I relay | [`Injector`] |
+//!
+//! ```text
+//!  client ─▶ server ─▶ Proxy: fields ─▶ pool of connections ─▶ hyper's client ─▶ upstream
+//!         ◀─ server ◀─ DirectBody ◀──── frames of hyper ◀───── hyper's client ◀─
+//!                          ▲
+//!                          └─ or, once hyper holds nothing of it: splice from socket to socket
+//! ```
+//!
+//! # Injector
 //!
 //! A relay that moves HTTP/1 between two sockets without parsing it can still add header lines. It feeds each piece
 //! that it reads to an [`Injector`] and writes the returned slices with one vectored write. Neither head nor body is
@@ -15,9 +29,38 @@
 //! 3. A piece is taken whole or, with an error, not at all.
 //! 4. Only the head is parsed. The caller marks the start of the next message with [`Injector::reset`].
 
-mod error;
-mod injector;
-mod scan;
+// Modules:
+//  proxy         the service: one request from its head to the head of its response
+//  fields        header fields that a proxy changes
+//  upstream      the address of the upstream, and a connected socket
+//  builder       options
+//  failure       requests without an answer, and what their clients are told
+//  http1         one connection, polled by the request that uses it
+//  http2         the connection that all requests share
+//  pool          idle connections
+//  request_body  the body of a request, and its progress
+//  body          the body of a response: frames of hyper, or moved from the socket
+//  tunnel        connections that have changed their protocol
+//  injector      header lines put into a stream of bytes
+//  scan          finds the end of a head
 
-pub use error::InjectError;
+mod body;
+mod builder;
+mod error;
+mod failure;
+mod fields;
+mod http1;
+mod http2;
+mod injector;
+mod pool;
+mod proxy;
+mod request_body;
+mod scan;
+mod tunnel;
+mod upstream;
+
+pub use builder::ProxyBuilder;
+pub use error::{InjectError, UpstreamError};
 pub use injector::{Injector, Output};
+pub use proxy::Proxy;
+pub use upstream::Upstream;

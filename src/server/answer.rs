@@ -200,6 +200,14 @@ where
                 if body.is_none() {
                     *body = handover.take_back();
                 }
+                #[cfg(feature = "relay")]
+                if body.as_mut().is_some_and(|body| body.is_direct(cx))
+                    && !conn_state.requests.is_arriving()
+                    && let Some(body) = body.take()
+                {
+                    handover.offer(body);
+                    return Poll::Pending;
+                }
                 let Some(streamed) = body else { return Poll::Ready(None) };
                 let Poll::Ready(frame) = streamed.poll_for_hyper(cx) else {
                     if !conn_state.requests.is_arriving()

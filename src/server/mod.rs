@@ -48,7 +48,7 @@ mod gone;
 mod handover;
 pub(crate) mod host;
 mod http_service;
-#[cfg(feature = "middleware")]
+#[cfg(any(feature = "middleware", feature = "relay"))]
 pub(crate) mod identity;
 mod leave;
 mod limits;
@@ -78,7 +78,7 @@ pub use cores::{DrainingCores, ServeCores, serve_cores};
 pub use drain::{DrainSignal, Drained, Draining};
 pub use gone::Gone;
 pub use http_service::HttpService;
-#[cfg(feature = "middleware")]
+#[cfg(any(feature = "middleware", feature = "relay"))]
 pub use identity::Connection;
 pub use limits::Limits;
 pub use peer::Peer;

@@ -4,7 +4,7 @@
 //! body offers itself when it is pending, and the connection takes it from hyper together with the socket. The framing
 //! is hyper's; a response for which it is not certain stays with hyper.
 
-#[cfg(feature = "sse")]
+#[cfg(any(feature = "relay", feature = "sse"))]
 use std::any::Any;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,6 +18,8 @@ use super::body_error::BoxError;
 use super::framing::Framing;
 use super::handover::{Driven, Output};
 use super::open::Open;
+#[cfg(feature = "relay")]
+use crate::body::direct::{Direct, DirectBody};
 #[cfg(feature = "sse")]
 use crate::sse::{Attach, Digest, EventBody, SharedEvents};
 
@@ -194,6 +196,35 @@ impl<B: Body + 'static> Streamed<B> {
     }
 }
 
+/// A body whose bytes are in a socket is moved to the client's socket.
+#[cfg(feature = "relay")]
+impl<B: Body + 'static> Streamed<B> {
+    fn direct(&mut self) -> Option<&mut dyn Direct> {
+        let body: &mut dyn Any = &mut self.body;
+        let body = body.downcast_mut::<Option<Pin<Box<DirectBody>>>>()?.as_deref_mut();
+        body.map(DirectBody::direct)
+    }
+
+    /// Returns whether the bytes that are due can be moved.
+    pub(super) fn is_direct(&mut self, cx: &mut Context<'_>) -> bool {
+        let Framing::Length(due @ 1..) = self.framing else { return false };
+        self.direct().is_some_and(|direct| direct.is_direct(cx, due))
+    }
+
+    /// Moves the bytes that are due, if they can be moved to `io`. All bytes before them were written.
+    fn poll_move(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>> {
+        if self.is_direct(cx)
+            && let Some(socket) = io.as_socket()
+            && let Some(direct) = self.direct()
+        {
+            ready!(direct.poll_move(cx, socket))?;
+            self.framing = Framing::Length(0);
+            self.ended = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Streamed<B> {
     fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>> {
         #[cfg(feature = "sse")]
@@ -213,6 +244,8 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Str
                 }
             }
             self.piece = None;
+            #[cfg(feature = "relay")]
+            ready!(self.poll_move(cx, io))?;
             if self.ended {
                 return Pin::new(&mut *io).poll_flush(cx).map_err(Into::into);
             }

@@ -23,7 +23,7 @@ fn an_upstream_that_fails_before_its_head_is_said_to() {
             (babbles, 502, "without an answer"),
             (silent, 504, "in time"),
         ] {
-            let addr = proxy(Plan { timeout: Duration::from_millis(200), ..plan(upstream) }).await;
+            let addr = proxy(plan(upstream, false).timeout(Duration::from_millis(200))).await;
             let (got, body) = Raw::connect(addr).await.get("/").await;
             let body = String::from_utf8(body).unwrap();
             assert!(got == status && body.contains(text), "{got} {body}");
@@ -37,7 +37,7 @@ fn an_upstream_that_fails_before_its_head_is_said_to() {
 #[test]
 fn an_upload_that_takes_its_time_is_not_a_timeout() {
     on_both(async || {
-        let addr = proxy(Plan { timeout: Duration::from_millis(150), ..plan(start(mirror).await) }).await;
+        let addr = proxy(plan(start(mirror).await, false).timeout(Duration::from_millis(150))).await;
         let mut client = Raw::connect(addr).await;
         client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 10\r\n\r\n").await;
         for _ in 0..10 {
@@ -74,7 +74,7 @@ fn an_upstream_that_dies_in_its_body_is_no_clean_end() {
                 }
             })
             .await;
-            let addr = proxy(plan(upstream)).await;
+            let addr = proxy(plan(upstream, false)).await;
 
             let mut client = Raw::connect(addr).await;
             client.ask("/").await;
@@ -130,7 +130,7 @@ fn a_client_that_leaves_takes_the_upstream_with_it() {
     on_both(async || {
         let (upstream, alive, _) = endless().await;
         for upstream_h2 in [false, true] {
-            let addr = proxy(Plan { h2: upstream_h2, ..plan(upstream) }).await;
+            let addr = proxy(plan(upstream, upstream_h2)).await;
             for (path, head, reset) in
                 [("/wait", false, false), ("/wait", false, true), ("/", true, false), ("/", true, true)]
             {
@@ -182,7 +182,7 @@ fn a_reader_that_stops_stops_the_upstream() {
     on_both(async || {
         let (upstream, _, taken) = endless().await;
         for upstream_h2 in [false, true] {
-            let addr = proxy(Plan { h2: upstream_h2, ..plan(upstream) }).await;
+            let addr = proxy(plan(upstream, upstream_h2)).await;
             let before = taken.load(Ordering::Relaxed);
             let mut client = Raw::over(narrow(addr).await);
             client.ask("/").await;
@@ -209,7 +209,7 @@ fn an_upstream_that_does_not_read_stops_the_upload() {
             std::future::pending().await
         })
         .await;
-        let mut client = Raw::connect(proxy(plan(upstream)).await).await;
+        let mut client = Raw::connect(proxy(plan(upstream, false)).await).await;
         client.send(format!("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: {}\r\n\r\n", 4 * PLENTY)).await;
         let mut sent = 0;
         let piece = vec![b'x'; 64 << 10];

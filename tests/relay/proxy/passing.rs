@@ -5,9 +5,9 @@ use super::*;
 #[test]
 fn requests_and_responses_pass_without_what_is_for_one_hop() {
     on_both(async || {
-        let mut plan = plan(start(mirror).await);
+        let mut plan = plan(start(mirror).await, false);
         for stamp in ["ours", "ours too"] {
-            plan.stamps.append(HeaderName::from_static("x-stamp"), HeaderValue::from_static(stamp));
+            plan = plan.response_header(HeaderName::from_static("x-stamp"), HeaderValue::from_static(stamp));
         }
         let addr = proxy(plan).await;
         let mut client = Raw::connect(addr).await;
@@ -57,7 +57,7 @@ fn every_version_reaches_every_version() {
         })
         .await;
         for upstream_h2 in [false, true] {
-            let addr = proxy(Plan { h2: upstream_h2, ..plan(upstream) }).await;
+            let addr = proxy(plan(upstream, upstream_h2)).await;
             let answer = h1(addr).await.send_request(request("/")).await.unwrap();
             assert_eq!(sha256(whole(answer).await.unwrap()), sha256(&bytes));
             let answer = h2(addr).await.send_request(request("http://mill/")).await.unwrap();
@@ -76,7 +76,7 @@ fn connections_to_the_upstream_are_used_again() {
             count.fetch_add(1, Ordering::Relaxed);
         };
         let hello = async |_| Response::new(Full::new(Bytes::from_static(b"hello")));
-        let addr = proxy(plan(start_hyper(|_| {}, adjust, hello).await)).await;
+        let addr = proxy(plan(start_hyper(|_| {}, adjust, hello).await, false)).await;
         for _ in 0..REQUESTS {
             assert_eq!(Raw::connect(addr).await.get("/").await, (200, b"hello".to_vec()));
         }
@@ -105,7 +105,7 @@ fn protocols_are_changed_when_both_agree() {
             to.shutdown().await.unwrap();
         })
         .await;
-        let addr = proxy(plan(upstream)).await;
+        let addr = proxy(plan(upstream, false)).await;
         let ask = |path| format!("GET {path} HTTP/1.1\r\nHost: mill\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
         let mut client = Raw::connect(addr).await;
         client.send(ask("/")).await;
@@ -146,8 +146,8 @@ fn unix_sockets_on_both_sides() {
         let service = tower::service_fn(|request| async { Ok::<_, std::convert::Infallible>(mirror(request).await) });
         tokio::spawn(serve(upstream, service).into_future());
         let listener = UnixListener::bind(&front).await.unwrap();
-        let plan = plan(([127, 0, 0, 1], 1).into());
-        tokio::spawn(serve(listener, Reverse::new(Connector::unix(&back), plan)).into_future());
+        let to: Upstream = format!("unix:{}", back.display()).parse().unwrap();
+        tokio::spawn(serve(listener, Proxy::new(to)).into_future());
         let mut client = Raw::over(tokio::net::UnixStream::connect(&front).await.unwrap());
         let (status, seen) = client.get("/here").await;
         let seen = String::from_utf8(seen).unwrap();

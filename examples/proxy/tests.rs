@@ -1,0 +1,102 @@
+//! Bytes between two sockets.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use millstream::net::{Connector, TcpListener};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::relay::{Target, relay};
+use crate::support::http::{on_both, sha256};
+use crate::support::noise;
+
+/// Timeout of operations that must complete.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Starts an upstream that runs a function on each raw connection.
+async fn raw_upstream<R: Future<Output = ()> + Send + 'static>(
+    talk: impl Fn(TcpStream) -> R + Send + 'static,
+) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(talk(stream));
+        }
+    });
+    addr
+}
+
+async fn relay_to(target: Target) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(relay(listener, Connector::new(), target));
+    addr
+}
+
+#[test]
+fn bytes_pass_both_ways_and_each_end_by_itself() {
+    on_both(async || {
+        let bytes = noise(2 << 20);
+        let answer = bytes.clone();
+        // Responds only after the end of the request: the relay must forward that end and keep the other direction
+        // open.
+        let upstream = raw_upstream(move |mut stream| {
+            let answer = answer.clone();
+            async move {
+                let mut question = Vec::new();
+                stream.read_to_end(&mut question).await.unwrap();
+                stream.write_all(&sha256(question)).await.unwrap();
+                stream.write_all(&answer).await.unwrap();
+            }
+        })
+        .await;
+        let addr = relay_to(Target::Tcp("127.0.0.1".into(), upstream.port())).await;
+        let mut client = TcpStream::connect(addr).await.unwrap();
+        client.write_all(&bytes).await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).await.unwrap();
+        assert_eq!(got[..32], sha256(&bytes));
+        assert!(got[32..] == bytes);
+    });
+}
+
+#[test]
+fn a_relay_passes_on_what_goes_wrong() {
+    on_both(async || {
+        let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let resets = raw_upstream(async |mut stream| {
+            stream.write_all(b"part").await.unwrap();
+            stream.read_u8().await.unwrap();
+            SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+        })
+        .await;
+        let dir = tempfile::tempdir().unwrap();
+        for (target, part) in [
+            (Target::Tcp("127.0.0.1".into(), nobody.port()), ""),
+            (Target::Unix(dir.path().join("none")), ""),
+            (Target::Tcp("127.0.0.1".into(), resets.port()), "part"),
+        ] {
+            let addr = relay_to(target).await;
+            let talk = async {
+                let mut client = TcpStream::connect(addr).await?;
+                let mut got = vec![0; part.len()];
+                client.read_exact(&mut got).await?;
+                assert_eq!(got, part.as_bytes());
+                if !part.is_empty() {
+                    client.write_all(b"x").await?;
+                }
+                client.read(&mut [0]).await
+            };
+            // The error may appear in any of the calls.
+            let error = timeout(SOON, talk).await.unwrap().expect_err("no clean end");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
+    });
+}

@@ -1,0 +1,315 @@
+//! The body of an upstream's response.
+//!
+//! hyper frames it, until a known number of bytes is left that is worth it. Then the connection is taken from hyper, and
+//! the rest is read from the socket, or moved to the client's socket where the server can do that.
+
+use std::any::Any;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::http1::Http1;
+use super::pool::Pool;
+use super::request_body::Progress;
+use super::upstream::{Stream, inner};
+use crate::body::direct::Direct;
+use crate::buf::lease;
+use crate::copy::Moving;
+
+/// Rest of a body from which on it is taken from hyper.
+const DIRECT_MIN: u64 = 64 << 10;
+/// Maximum length of a frame that is read from the socket.
+const READ_MAX: usize = 64 << 10;
+
+pub(super) struct ResponseBody {
+    source: Source,
+    /// Bytes that are due, if the response has a `Content-Length`.
+    left: Option<u64>,
+    silence: Silence,
+    /// The pool to which the connection may return.
+    pool: Option<Arc<Pool>>,
+    upload: Option<Arc<Progress>>,
+    /// A frame of hyper, taken by [`Direct::is_direct`].
+    peeked: Option<Peeked>,
+}
+
+type Peeked = Option<hyper::Result<Frame<Bytes>>>;
+
+enum Source {
+    Ended,
+    /// A text of the proxy.
+    Text(Bytes),
+    Spawned(Incoming),
+    Http1(Box<Http1>, Incoming),
+    /// The connection, taken from hyper with the bytes that it had read.
+    Socket(Box<Stream>, Bytes, Option<Box<Moving>>),
+}
+
+impl ResponseBody {
+    pub(super) fn text(text: Bytes) -> Self {
+        let left = Some(text.len() as u64);
+        Self {
+            source: Source::Text(text),
+            left,
+            silence: Silence::new(Duration::MAX),
+            pool: None,
+            upload: None,
+            peeked: None,
+        }
+    }
+
+    /// The body of a connection that a task of its own drives.
+    pub(super) fn spawned(body: Incoming, silence: Duration) -> Self {
+        let left = body.size_hint().exact();
+        Self {
+            source: Source::Spawned(body),
+            left,
+            silence: Silence::new(silence),
+            pool: None,
+            upload: None,
+            peeked: None,
+        }
+    }
+
+    /// With a `pool`, the connection persists after the response.
+    pub(super) fn http1(
+        connection: Http1,
+        body: Incoming,
+        silence: Duration,
+        pool: Option<Arc<Pool>>,
+        upload: Option<Arc<Progress>>,
+    ) -> Self {
+        let left = body.size_hint().exact();
+        let source = Source::Http1(Box::new(connection), body);
+        let mut this = Self { source, left, silence: Silence::new(silence), pool, upload, peeked: None };
+        if left == Some(0) {
+            this.end();
+        }
+        this
+    }
+
+    /// Ends the body in order. Gives the connection back.
+    fn end(&mut self) {
+        let connection = match std::mem::replace(&mut self.source, Source::Ended) {
+            Source::Http1(connection, _) => Some(*connection),
+            Source::Socket(stream, ..) => Http1::new(*stream),
+            Source::Ended | Source::Text(_) | Source::Spawned(_) => None,
+        };
+        if let (Some(connection), Some(pool)) = (connection, self.pool.take()) {
+            pool.put(connection);
+        }
+    }
+
+    fn fail(&mut self, error: io::Error) -> io::Error {
+        self.source = Source::Ended;
+        self.pool = None;
+        error
+    }
+
+    /// Returns whether the connection can be taken from hyper: nothing is sent on it, and the rest is worth it.
+    fn is_to_take(&self) -> bool {
+        self.left.is_some_and(|left| left >= DIRECT_MIN) && self.upload.as_ref().is_none_or(|upload| upload.is_done())
+    }
+
+    /// Takes the connection from hyper if it holds no frame.
+    fn take(&mut self) {
+        let Source::Http1(connection, body) = std::mem::replace(&mut self.source, Source::Ended) else { return };
+        // Its end would be an error of the body.
+        drop(body);
+        let (stream, rest) = connection.into_stream();
+        self.source = Source::Socket(Box::new(stream), rest, None);
+    }
+
+    fn passed(&mut self, bytes: usize) {
+        self.silence.ends();
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(bytes as u64);
+        }
+    }
+
+    /// Returns the next frame that hyper has, without reading.
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Some(frame) = self.peeked.take() {
+            return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
+        }
+        let frame = match &mut self.source {
+            Source::Ended => return Poll::Ready(None),
+            Source::Text(text) => Some(Ok(Frame::data(std::mem::take(text)))),
+            Source::Spawned(body) => ready!(Pin::new(body).poll_frame(cx)),
+            Source::Http1(_, body) => match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending if self.is_to_take() => {
+                    self.take();
+                    return self.poll_socket(cx);
+                }
+                Poll::Pending => {
+                    let Source::Http1(connection, body) = &mut self.source else { return Poll::Pending };
+                    connection.poll(cx);
+                    ready!(Pin::new(body).poll_frame(cx))
+                }
+            },
+            Source::Socket(..) => return self.poll_socket(cx),
+        };
+        Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)))
+    }
+
+    fn poll_socket(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let (Source::Socket(stream, rest, _), Some(left)) = (&mut self.source, self.left) else {
+            return Poll::Ready(None);
+        };
+        if !rest.is_empty() {
+            let len = usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
+            return Poll::Ready(Some(Ok(Frame::data(rest.split_to(len)))));
+        }
+        let max = usize::try_from(left).map_or(READ_MAX, |left| left.min(READ_MAX));
+        let mut lease = lease(max);
+        let read = inner!(&mut **stream, stream => lease.poll_read(cx, Pin::new(stream), max));
+        ready!(read)?;
+        if lease.is_empty() {
+            return Poll::Ready(Some(Err(cut(left))));
+        }
+        Poll::Ready(Some(Ok(Frame::data(lease.freeze()))))
+    }
+
+    /// Ready if the upstream has sent nothing for too long.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        ready!(self.silence.poll(cx));
+        Poll::Ready(self.fail(io::Error::new(io::ErrorKind::TimedOut, "the upstream sends no more of the response")))
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let Poll::Ready(frame) = self.poll_source(cx) else {
+            return self.poll_silence(cx).map(|error| Some(Err(error)));
+        };
+        match &frame {
+            Some(Ok(frame)) => {
+                self.passed(frame.data_ref().map_or(0, Bytes::len));
+                if self.left == Some(0) {
+                    self.end();
+                }
+            }
+            Some(Err(_)) => {
+                self.source = Source::Ended;
+                self.pool = None;
+            }
+            None => self.end(),
+        }
+        Poll::Ready(frame)
+    }
+}
+
+fn cut(left: u64) -> io::Error {
+    let text = format!("the upstream ended {left} bytes before the end of the response");
+    io::Error::new(io::ErrorKind::UnexpectedEof, text)
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        ResponseBody::poll_frame(&mut self, cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Ended => true,
+            Source::Text(text) => text.is_empty(),
+            Source::Spawned(body) | Source::Http1(_, body) => body.is_end_stream(),
+            Source::Socket(..) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match (&self.source, self.left) {
+            // The server takes over only bodies without an exact length. The response has a `Content-Length`.
+            (Source::Http1(..) | Source::Socket(..), _) | (_, None) => SizeHint::default(),
+            (_, Some(left)) => SizeHint::with_exact(left),
+        }
+    }
+}
+
+impl Direct for ResponseBody {
+    fn is_direct(&mut self, cx: &mut Context<'_>, due: u64) -> bool {
+        if self.peeked.is_none()
+            && self.is_to_take()
+            && let Source::Http1(_, body) = &mut self.source
+        {
+            // Frames that hyper has are given first.
+            match Pin::new(body).poll_frame(cx) {
+                Poll::Ready(frame) => self.peeked = Some(frame),
+                Poll::Pending => self.take(),
+            }
+        }
+        self.left == Some(due) && matches!(&self.source, Source::Socket(_, rest, _) if rest.is_empty())
+    }
+
+    fn poll_move(&mut self, cx: &mut Context<'_>, to: &mut dyn Any) -> Poll<io::Result<()>> {
+        let (Source::Socket(stream, _, moving), Some(left)) = (&mut self.source, self.left) else {
+            return Poll::Ready(Ok(()));
+        };
+        let moving = moving.get_or_insert_with(|| Box::new(Moving::new(left)));
+        let before = moving.written();
+        let moved = inner!(&mut **stream, stream => moving.poll(cx, stream, to));
+        let written = moving.written();
+        if written > before || moving.has_pending() {
+            self.silence.ends();
+        }
+        let Poll::Ready(moved) = moved else {
+            if moving.has_pending() {
+                return Poll::Pending;
+            }
+            return self.poll_silence(cx).map(Err);
+        };
+        if let Err(error) = moved {
+            return Poll::Ready(Err(self.fail(error.into())));
+        }
+        self.left = Some(left - written);
+        Poll::Ready(match left - written {
+            0 => {
+                self.end();
+                Ok(())
+            }
+            left => Err(self.fail(cut(left))),
+        })
+    }
+}
+
+/// The time in which the upstream sends nothing.
+struct Silence {
+    limit: Duration,
+    since: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Silence {
+    fn new(limit: Duration) -> Self {
+        Self { limit, since: None, sleep: None }
+    }
+
+    fn ends(&mut self) {
+        self.since = None;
+    }
+
+    /// Ready if it lasts too long.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
+        let Some(until) = self.since.get_or_insert(now).checked_add(self.limit) else { return Poll::Pending };
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        loop {
+            // Set again only when it is over, because that costs a lock.
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= until {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(until);
+        }
+    }
+}

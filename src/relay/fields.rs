@@ -1,0 +1,156 @@
+//! Header fields that a proxy changes: RFC 9110 §7.6.
+
+use std::net::IpAddr;
+
+use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Version};
+
+/// Connection fields, removed even if `Connection` does not name them.
+const HOP_BY_HOP: [HeaderName; 6] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Returns the elements of a list field.
+fn words<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values = fields.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
+}
+
+/// Removes fields meant for the next hop only.
+pub(super) fn remove_hop_by_hop(fields: &mut HeaderMap) {
+    let named: Vec<HeaderName> = words(fields, &CONNECTION).filter_map(|name| name.parse().ok()).collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        fields.remove(name);
+    }
+}
+
+/// Returns the protocol that a message requests, or agrees, to change to.
+pub(super) fn upgrade(fields: &HeaderMap) -> Option<HeaderValue> {
+    let asked = words(fields, &CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"));
+    fields.get(UPGRADE).filter(|_| asked).cloned()
+}
+
+/// Returns whether the connection ends after the message.
+pub(super) fn closes(fields: &HeaderMap) -> bool {
+    words(fields, &CONNECTION).any(|word| word.eq_ignore_ascii_case("close"))
+}
+
+/// Requests, or agrees to, a change of protocol.
+pub(super) fn set_upgrade(fields: &mut HeaderMap, protocol: HeaderValue) {
+    fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    fields.insert(UPGRADE, protocol);
+}
+
+/// Adds this proxy to the `Via` field (RFC 9110 §7.6.3).
+pub(super) fn add_via(fields: &mut HeaderMap, version: Version) {
+    let via = match version {
+        Version::HTTP_2 => "2.0 millstream",
+        Version::HTTP_10 => "1.0 millstream",
+        _ => "1.1 millstream",
+    };
+    fields.append(VIA, HeaderValue::from_static(via));
+}
+
+/// Turns the fields of a client's request into those for the upstream; `h2` is whether that speaks HTTP/2.
+pub(super) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, h2: bool) {
+    let version = request.version();
+    let trailers = words(request.headers(), &TE).any(|word| word.eq_ignore_ascii_case("trailers"));
+    let host = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    let fields = request.headers_mut();
+    remove_hop_by_hop(fields);
+    if trailers && h2 {
+        // The only value that HTTP/2 allows; gRPC requires it.
+        fields.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if let Some(host) = host {
+        // The request line takes precedence (RFC 9112 §3.2.2), and HTTP/2 has no other place for the host.
+        fields.insert(HOST, host);
+    }
+    add_via(fields, version);
+    if let Some(client) = client {
+        // Appends the client's address. Earlier values are kept, but the proxy cannot verify them.
+        let mut all: Vec<_> = words(fields, &FORWARDED_FOR).map(str::to_owned).collect();
+        all.push(client.to_string());
+        fields.insert(FORWARDED_FOR, HeaderValue::try_from(all.join(", ")).expect("words of fields and an address"));
+    }
+    fields.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(fields: &[(&'static str, &'static str)]) -> Request<()> {
+        let mut request = Request::get("/").body(()).unwrap();
+        for (name, value) in fields {
+            request.headers_mut().append(*name, HeaderValue::from_static(value));
+        }
+        request
+    }
+
+    fn all<'a>(request: &'a Request<()>, name: &str) -> Vec<&'a str> {
+        request.headers().get_all(name).into_iter().map(|value| value.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_is_for_one_hop_ends_here() {
+        let mut request = request(&[
+            ("connection", "close, X-Secret"),
+            ("connection", "x-other"),
+            ("x-secret", "1"),
+            ("x-other", "2"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("te", "trailers, deflate"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("accept", "*/*"),
+        ]);
+        assert_eq!(upgrade(request.headers()), None, "not named in Connection");
+        forward(&mut request, None, false);
+        let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["accept", "via", "x-forwarded-proto"]);
+    }
+
+    #[test]
+    fn who_has_asked_and_by_which_way_is_added() {
+        let mut request = request(&[
+            ("via", "1.0 other"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x-forwarded-for", "10.0.0.2"),
+            ("x-forwarded-proto", "https"),
+            ("te", "trailers"),
+        ]);
+        forward(&mut request, Some([127, 0, 0, 1].into()), true);
+        assert_eq!(all(&request, "via"), ["1.0 other", "1.1 millstream"]);
+        assert_eq!(all(&request, "x-forwarded-for"), ["10.0.0.1, 10.0.0.2, 127.0.0.1"]);
+        assert_eq!(all(&request, "x-forwarded-proto"), ["http"], "a value from the client is replaced");
+        assert_eq!(all(&request, "te"), ["trailers"]);
+    }
+
+    #[test]
+    fn an_absolute_target_names_the_host() {
+        let mut request = request(&[("host", "lie")]);
+        *request.uri_mut() = "http://truth:81/".parse().unwrap();
+        forward(&mut request, None, false);
+        assert_eq!(all(&request, "host"), ["truth:81"]);
+    }
+
+    #[test]
+    fn a_change_of_protocol_is_asked_for_in_two_fields() {
+        let request = request(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]);
+        let protocol = upgrade(request.headers()).unwrap();
+        let mut fields = HeaderMap::new();
+        set_upgrade(&mut fields, protocol);
+        assert_eq!(upgrade(&fields).unwrap(), "websocket");
+    }
+}

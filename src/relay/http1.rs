@@ -1,0 +1,75 @@
+//! An HTTP/1 connection to the upstream. hyper speaks for it; it is polled by the request that uses it, not by a task of
+//! its own, so that a head or a frame needs no wake-up between tasks.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http1::{Builder, Connection, SendRequest};
+
+use super::request_body::OutBody;
+use super::upstream::Stream;
+
+/// Bytes of a response that hyper reads ahead of the client.
+const AHEAD: usize = 64 << 10;
+
+pub(super) struct Http1 {
+    sender: SendRequest<OutBody>,
+    connection: Connection<Stream, OutBody>,
+    has_ended: bool,
+}
+
+impl Http1 {
+    /// Returns the connection; `None` if hyper refuses the stream, which it never does.
+    pub(super) fn new(stream: Stream) -> Option<Self> {
+        let handshake = pin!(Builder::new().max_buf_size(AHEAD).handshake(stream));
+        // An HTTP/1 handshake exchanges no bytes.
+        match handshake.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok((sender, connection))) => Some(Self { sender, connection, has_ended: false }),
+            Poll::Ready(Err(_)) | Poll::Pending => None,
+        }
+    }
+
+    /// Reads and writes what the connection can.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
+        // An error is also that of the request or of its body.
+        self.has_ended = self.has_ended || Pin::new(&mut self.connection).poll(cx).is_ready();
+    }
+
+    /// Returns whether the connection may carry a request. The waker of its last user is replaced.
+    pub(super) fn is_idle(&mut self) -> bool {
+        self.poll(&mut Context::from_waker(Waker::noop()));
+        !self.has_ended && self.sender.is_ready()
+    }
+
+    /// Sends a request and receives the head of its response.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<OutBody>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<OutBody>>> {
+        let mut answered = pin!(self.sender.try_send_request(request));
+        let (connection, has_ended) = (&mut self.connection, &mut self.has_ended);
+        poll_fn(|cx| {
+            *has_ended = *has_ended || Pin::new(&mut *connection).poll(cx).is_ready();
+            answered.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Sends a request that asks for another protocol. A task of its own drives the connection, up to the change.
+    pub(super) async fn upgrade(self, request: Request<OutBody>) -> hyper::Result<Response<Incoming>> {
+        let Self { mut sender, connection, .. } = self;
+        tokio::spawn(connection.with_upgrades());
+        sender.send_request(request).await
+    }
+
+    /// Takes the connection from hyper, with the bytes that it has read and not used.
+    pub(super) fn into_stream(self) -> (Stream, Bytes) {
+        let parts = self.connection.into_parts();
+        (parts.io, parts.read_buf)
+    }
+}

@@ -1,0 +1,85 @@
+//! Idle connections to the upstream.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::http1::Http1;
+
+/// The connections that wait for a request, the latest used last.
+pub(super) struct Pool {
+    idle: Mutex<Idle>,
+    /// Maximum number of idle connections.
+    most: usize,
+    /// Time after which an idle connection is closed.
+    limit: Duration,
+}
+
+#[derive(Default)]
+struct Idle {
+    connections: Vec<(Http1, Instant)>,
+    has_reaper: bool,
+}
+
+impl Pool {
+    pub(super) fn new(most: usize, limit: Duration) -> Self {
+        Self { idle: Mutex::default(), most, limit }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the connection that was used last, so that the others become old.
+    pub(super) fn take(&self) -> Option<Http1> {
+        loop {
+            let (mut connection, since) = self.idle().connections.pop()?;
+            if since.elapsed() < self.limit && connection.is_idle() {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// Keeps the connection for another request if it may carry one.
+    pub(super) fn put(self: &Arc<Self>, mut connection: Http1) {
+        if !connection.is_idle() {
+            return;
+        }
+        let mut idle = self.idle();
+        if idle.connections.len() < self.most {
+            idle.connections.push((connection, Instant::now()));
+            if !std::mem::replace(&mut idle.has_reaper, true) {
+                drop(idle);
+                tokio::spawn(reap(Arc::downgrade(self), self.limit));
+            }
+        }
+    }
+
+    /// Closes the connections that are old, or that the upstream has closed. Returns whether there are others.
+    fn reap(&self) -> bool {
+        let mut all = std::mem::take(&mut self.idle().connections);
+        all.retain_mut(|(connection, since)| since.elapsed() < self.limit && connection.is_idle());
+        let mut idle = self.idle();
+        // Connections that came back meanwhile were used later.
+        all.append(&mut idle.connections);
+        all.truncate(self.most);
+        idle.connections = all;
+        idle.has_reaper = !idle.connections.is_empty();
+        idle.has_reaper
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.idle().connections.len()
+    }
+}
+
+/// Runs while the pool has connections.
+async fn reap(pool: Weak<Pool>, limit: Duration) {
+    loop {
+        sleep(limit / 2).await;
+        if !pool.upgrade().is_some_and(|pool| pool.reap()) {
+            return;
+        }
+    }
+}

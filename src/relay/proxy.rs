@@ -1,0 +1,305 @@
+//! The proxy as a tower service.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderMap};
+use http::uri::{PathAndQuery, Scheme, Uri};
+use http::{Method, Request, Response, StatusCode, Version, request};
+use http_body::Body;
+use hyper::body::Incoming;
+use tower_service::Service;
+
+use super::body::ResponseBody;
+use super::builder::{Options, ProxyBuilder};
+use super::failure::Failure;
+use super::fields;
+use super::http1::Http1;
+use super::http2::Http2;
+use super::pool::Pool;
+use super::request_body::{BoxError, OutBody, Progress};
+use super::tunnel::tunnel;
+use super::upstream::Upstream;
+use crate::body::direct::DirectBody;
+use crate::server::identity;
+
+/// A reverse proxy in front of one server, as a tower service for [`serve`](crate::server::serve()).
+///
+/// ```no_run
+/// # async fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// use millstream::net::TcpListener;
+/// use millstream::relay::Proxy;
+/// use millstream::server::{Limits, serve};
+///
+/// let proxy = Proxy::new("http://127.0.0.1:8080".parse()?);
+/// // The limit on the size of uploads is left to the upstream.
+/// let limits = Limits::default().streaming(|_| true);
+/// serve(TcpListener::bind("0.0.0.0:80").await?, proxy).limits(limits).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Bodies
+///
+/// A chunk that arrives is sent on in the same turn, both ways, with backpressure. On HTTP/1.1, without TLS, the rest of a
+/// body with a `Content-Length` is moved from socket to socket by
+/// [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) once 64 KiB are left.
+///
+/// # Header fields
+///
+/// Connection fields are removed in both directions ([RFC 9110 §7.6.1](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1)).
+/// Requests get `Via`, `X-Forwarded-For` with the address of the client appended, `X-Forwarded-Proto`, and keep their
+/// `Host`. Responses get `Via` and the fields of [`response_header`](ProxyBuilder::response_header). The fields are of use
+/// to the upstream only if it trusts this proxy alone.
+///
+/// # Failures
+///
+/// An upstream that cannot be reached, or that fails before the head of its response, causes a 502; one that does not
+/// answer in [time](ProxyBuilder::timeout) a 504. The texts name no address; events of `tracing` do. One that fails in the
+/// body of its response fails that body: an HTTP/1 client's connection ends before the length is reached or without the
+/// last chunk, and an HTTP/2 stream is reset. When the client leaves, the connection to the upstream is closed at once, or
+/// the stream reset.
+///
+/// A request is sent again, over a new connection, if hyper has not begun to send it, or if the upstream has closed a kept
+/// connection without an answer and the request is idempotent and has no body
+/// ([RFC 9110 §9.2.2](https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2)).
+///
+/// # Upgrades
+///
+/// Protocol changes of HTTP/1.1, such as WebSockets, are passed on: both connections become a tunnel. `CONNECT` gets a
+/// 501. Interim responses other than `100 Continue` are not passed on.
+#[derive(Clone)]
+pub struct Proxy(Arc<Shared>);
+
+struct Shared {
+    upstream: Upstream,
+    options: Options,
+    pool: Arc<Pool>,
+    http2: Http2,
+}
+
+impl ProxyBuilder {
+    /// Creates the proxy. It connects when a request needs that.
+    pub fn build(self) -> Proxy {
+        let Self { upstream, options } = self;
+        let pool = Arc::new(Pool::new(options.idle, options.idle_timeout));
+        Proxy(Arc::new(Shared { upstream, options, pool, http2: Http2::default() }))
+    }
+}
+
+impl Proxy {
+    /// Creates a proxy with the defaults.
+    pub fn new(upstream: Upstream) -> Self {
+        Self::builder(upstream).build()
+    }
+
+    /// Returns a builder.
+    pub fn builder(upstream: Upstream) -> ProxyBuilder {
+        ProxyBuilder::new(upstream)
+    }
+
+    /// Returns the number of idle HTTP/1 connections to the upstream.
+    pub fn idle_connections(&self) -> usize {
+        self.0.pool.len()
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy")
+            .field("upstream", &self.0.upstream)
+            .field("options", &self.0.options)
+            .field("idle_connections", &self.idle_connections())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B> Service<Request<B>> for Proxy
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Response = Response<DirectBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move { Ok(shared.answer(request).await.map(DirectBody::new)) })
+    }
+}
+
+impl Shared {
+    async fn answer<B>(&self, request: Request<B>) -> Response<ResponseBody>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let version = request.version();
+        let mut response = self.pass(request).await.unwrap_or_else(Failure::into_response);
+        // The version is that of the client's connection.
+        *response.version_mut() = version;
+        response
+    }
+
+    async fn pass<B>(&self, mut request: Request<B>) -> Result<Response<ResponseBody>, Failure>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let is_http2 = self.upstream.is_http2();
+        let version = request.version();
+        let path = match request.uri().path_and_query() {
+            Some(path) if *request.method() != Method::CONNECT => path.clone(),
+            _ => {
+                let text = "this proxy forwards requests with a path only";
+                return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
+            }
+        };
+        let protocol = fields::upgrade(request.headers()).filter(|_| !is_http2 && version == Version::HTTP_11);
+        let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
+        let peer = identity::peer(request.extensions());
+        fields::forward(&mut request, peer, is_http2);
+        *request.uri_mut() = self.target(path, request.headers_mut());
+        *request.version_mut() = if is_http2 { Version::HTTP_2 } else { Version::HTTP_11 };
+        request.extensions_mut().clear();
+        let (parts, body) = request.into_parts();
+        let (body, upload) = OutBody::new(body);
+        let silence = self.options.silence;
+
+        if let (Some(protocol), Some(client)) = (protocol, client) {
+            let mut request = Request::from_parts(parts, body);
+            fields::set_upgrade(request.headers_mut(), protocol);
+            let connection = self.connect().await?;
+            let mut response =
+                self.in_time(upload.as_deref(), connection.upgrade(request)).await?.map_err(Failure::Upstream)?;
+            return match response.status() {
+                StatusCode::SWITCHING_PROTOCOLS => {
+                    let switched = fields::upgrade(response.headers());
+                    tokio::spawn(tunnel(client, hyper::upgrade::on(&mut response)));
+                    self.finish(response.headers_mut(), Version::HTTP_11);
+                    if let Some(protocol) = switched {
+                        fields::set_upgrade(response.headers_mut(), protocol);
+                    }
+                    Ok(response.map(|body| ResponseBody::spawned(body, silence)))
+                }
+                _ => {
+                    let version = response.version();
+                    self.finish(response.headers_mut(), version);
+                    Ok(response.map(|body| ResponseBody::spawned(body, silence)))
+                }
+            };
+        }
+        let mut response = match is_http2 {
+            true => {
+                let sending = self.by_http2(Request::from_parts(parts, body));
+                let response = self.in_time(upload.as_deref(), sending).await??;
+                response.map(|body| ResponseBody::spawned(body, silence))
+            }
+            false => self.by_http1(parts, body, upload).await?,
+        };
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let text = "the server behind this proxy changed the protocol without a request";
+            return Err(Failure::Refused(StatusCode::BAD_GATEWAY, text));
+        }
+        let version = response.version();
+        self.finish(response.headers_mut(), version);
+        Ok(response)
+    }
+
+    /// Returns the target of a request to the upstream.
+    fn target(&self, path: PathAndQuery, fields: &mut HeaderMap) -> Uri {
+        if !self.upstream.is_http2() {
+            return Uri::from(path);
+        }
+        let host = fields.remove(HOST).and_then(|host| host.to_str().ok()?.parse().ok());
+        let authority = host.unwrap_or_else(|| self.upstream.authority().clone());
+        let uri = Uri::builder().scheme(Scheme::HTTP).authority(authority).path_and_query(path);
+        uri.build().expect("internal: parts of valid URIs")
+    }
+
+    /// Changes the fields of a response for the client.
+    fn finish(&self, response: &mut HeaderMap, came_by: Version) {
+        fields::remove_hop_by_hop(response);
+        fields::add_via(response, came_by);
+        let stamps = &self.options.stamps;
+        for name in stamps.keys() {
+            response.remove(name);
+        }
+        response.extend(stamps.clone());
+    }
+
+    async fn connect(&self) -> Result<Http1, Failure> {
+        let stream = self.upstream.connect(self.options.connect_timeout).await.map_err(Failure::Connect)?;
+        Ok(Http1::new(stream).expect("internal: hyper takes every stream"))
+    }
+
+    /// Waits for the head of a response, as long as the upload makes progress.
+    async fn in_time<T>(&self, upload: Option<&Progress>, answered: impl Future<Output = T>) -> Result<T, Failure> {
+        let mut answered = pin!(answered);
+        let mut seen = 0;
+        loop {
+            match tokio::time::timeout(self.options.timeout, answered.as_mut()).await {
+                Ok(answer) => return Ok(answer),
+                Err(_) => match upload.map_or(0, Progress::frames) {
+                    frames if frames != seen => seen = frames,
+                    _ => return Err(Failure::Timeout),
+                },
+            }
+        }
+    }
+
+    async fn by_http1(
+        &self,
+        parts: request::Parts,
+        body: OutBody,
+        upload: Option<Arc<Progress>>,
+    ) -> Result<Response<ResponseBody>, Failure> {
+        let kept = self.pool.take();
+        // Sent again if the upstream has just closed the connection.
+        let again = kept.is_some() && upload.is_none() && parts.method.is_idempotent();
+        let again = again.then(|| Request::from_parts(parts.clone(), OutBody::empty()));
+        let is_kept = kept.is_some();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let request = Request::from_parts(parts, body);
+        let (request, failure) = match self.exchange(connection, request, upload.clone()).await {
+            Err(Failure::Unsent(request)) if is_kept => (*request, None),
+            Err(failure @ Failure::Upstream(_)) => match again {
+                Some(request) => (request, Some(failure)),
+                None => return Err(failure),
+            },
+            done => return done,
+        };
+        drop(failure);
+        self.exchange(self.connect().await?, request, upload).await
+    }
+
+    async fn exchange(
+        &self,
+        mut connection: Http1,
+        request: Request<OutBody>,
+        upload: Option<Arc<Progress>>,
+    ) -> Result<Response<ResponseBody>, Failure> {
+        let answered = self.in_time(upload.as_deref(), connection.send(request)).await?;
+        let response = answered.map_err(|mut failed| match failed.take_message() {
+            Some(request) => Failure::Unsent(Box::new(request)),
+            None => Failure::Upstream(failed.into_error()),
+        })?;
+        let persists = response.version() == Version::HTTP_11 && !fields::closes(response.headers());
+        let pool = persists.then(|| Arc::clone(&self.pool));
+        Ok(response.map(|body| ResponseBody::http1(connection, body, self.options.silence, pool, upload)))
+    }
+
+    async fn by_http2(&self, request: Request<OutBody>) -> Result<Response<Incoming>, Failure> {
+        let mut sender = self.http2.sender(&self.upstream, self.options.connect_timeout).await?;
+        sender.send_request(request).await.map_err(Failure::Upstream)
+    }
+}

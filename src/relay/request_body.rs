@@ -1,0 +1,82 @@
+//! The body of a request on its way to the upstream.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of a request; `None` if it has none.
+pub(super) struct OutBody(Option<Upload>);
+
+struct Upload {
+    body: UnsyncBoxBody<Bytes, BoxError>,
+    progress: Arc<Progress>,
+}
+
+/// How far an upload is, so that a slow one is not mistaken for an upstream that does not answer.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    frames: AtomicUsize,
+    is_done: AtomicBool,
+}
+
+impl Progress {
+    pub(super) fn frames(&self) -> usize {
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the upstream has been offered the whole body.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Relaxed)
+    }
+}
+
+impl OutBody {
+    /// Wraps a body. Also returns its progress; `None` if the request has no body.
+    pub(super) fn new<B>(body: B) -> (Self, Option<Arc<Progress>>)
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        if body.is_end_stream() {
+            return (Self(None), None);
+        }
+        let progress = Arc::<Progress>::default();
+        let body = body.map_err(Into::into).boxed_unsync();
+        let upload = Upload { body, progress: Arc::clone(&progress) };
+        (Self(Some(upload)), Some(progress))
+    }
+
+    pub(super) fn empty() -> Self {
+        Self(None)
+    }
+}
+
+impl Body for OutBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(Upload { body, progress }) = &mut self.0 else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+        progress.frames.fetch_add(1, Ordering::Relaxed);
+        if frame.is_none() || body.is_end_stream() {
+            progress.is_done.store(true, Ordering::Relaxed);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|upload| upload.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |upload| upload.body.size_hint())
+    }
+}
