@@ -55,7 +55,7 @@
 //! | `digest` | | `body::Save`: digests of what is saved, checked against header fields; implies `body` and `fs` |
 //! | `middleware` | | `middleware`: request ids, trace context, measurements, allowed hosts; implies `server` |
 //! | `canary` | | `middleware::CanaryLayer`: a share of the answers by another path; implies `middleware` |
-//! | `relay` | | `relay`: header lines for messages that are relayed as bytes |
+//! | `relay` | | `relay`: a reverse proxy; header lines for messages that are relayed as bytes; implies `client`, `copy` and `server` |
 //! | `axum` | | the listeners implement `axum::serve::Listener` |
 //! | `client` | | `net::Connector` for `hyper_util::client::legacy::Client` |
 //! | `metrics` | | `metrics::record_metrics` for the metrics facade |

@@ -47,7 +47,7 @@ enum Source {
     /// A text of the proxy.
     Text(Bytes),
     Spawned(Incoming),
-    Http1(Box<Http1>, Incoming),
+    Http1(Http1, Incoming),
     /// The connection, taken from hyper with the bytes that it had read.
     Socket(Box<Stream>, Bytes, Option<Box<Moving>>),
 }
@@ -87,7 +87,7 @@ impl ResponseBody {
         upload: Option<Arc<Progress>>,
     ) -> Self {
         let left = body.size_hint().exact();
-        let source = Source::Http1(Box::new(connection), body);
+        let source = Source::Http1(connection, body);
         let mut this = Self { source, left, silence: Silence::new(silence), pool, upload, peeked: None };
         if left == Some(0) {
             this.end();
@@ -98,7 +98,7 @@ impl ResponseBody {
     /// Ends the body in order. Gives the connection back.
     fn end(&mut self) {
         let connection = match std::mem::replace(&mut self.source, Source::Ended) {
-            Source::Http1(connection, _) => Some(*connection),
+            Source::Http1(connection, _) => Some(connection),
             Source::Socket(stream, ..) => Http1::new(*stream),
             Source::Ended | Source::Text(_) | Source::Spawned(_) => None,
         };

@@ -17,7 +17,10 @@ use super::upstream::Stream;
 /// Bytes of a response that hyper reads ahead of the client.
 const AHEAD: usize = 64 << 10;
 
-pub(super) struct Http1 {
+/// In a box, because it moves between the pool, the request and the body of the response.
+pub(super) struct Http1(Box<Inner>);
+
+struct Inner {
     sender: SendRequest<OutBody>,
     connection: Connection<Stream, OutBody>,
     has_ended: bool,
@@ -29,21 +32,24 @@ impl Http1 {
         let handshake = pin!(Builder::new().max_buf_size(AHEAD).handshake(stream));
         // An HTTP/1 handshake exchanges no bytes.
         match handshake.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok((sender, connection))) => Some(Self { sender, connection, has_ended: false }),
+            Poll::Ready(Ok((sender, connection))) => {
+                Some(Self(Box::new(Inner { sender, connection, has_ended: false })))
+            }
             Poll::Ready(Err(_)) | Poll::Pending => None,
         }
     }
 
     /// Reads and writes what the connection can.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
+        let Inner { connection, has_ended, .. } = &mut *self.0;
         // An error is also that of the request or of its body.
-        self.has_ended = self.has_ended || Pin::new(&mut self.connection).poll(cx).is_ready();
+        *has_ended = *has_ended || Pin::new(connection).poll(cx).is_ready();
     }
 
     /// Returns whether the connection may carry a request. The waker of its last user is replaced.
     pub(super) fn is_idle(&mut self) -> bool {
         self.poll(&mut Context::from_waker(Waker::noop()));
-        !self.has_ended && self.sender.is_ready()
+        !self.0.has_ended && self.0.sender.is_ready()
     }
 
     /// Sends a request and receives the head of its response.
@@ -51,10 +57,9 @@ impl Http1 {
         &mut self,
         request: Request<OutBody>,
     ) -> Result<Response<Incoming>, TrySendError<Request<OutBody>>> {
-        let mut answered = pin!(self.sender.try_send_request(request));
-        let (connection, has_ended) = (&mut self.connection, &mut self.has_ended);
+        let mut answered = pin!(self.0.sender.try_send_request(request));
         poll_fn(|cx| {
-            *has_ended = *has_ended || Pin::new(&mut *connection).poll(cx).is_ready();
+            self.poll(cx);
             answered.as_mut().poll(cx)
         })
         .await
@@ -62,14 +67,14 @@ impl Http1 {
 
     /// Sends a request that asks for another protocol. A task of its own drives the connection, up to the change.
     pub(super) async fn upgrade(self, request: Request<OutBody>) -> hyper::Result<Response<Incoming>> {
-        let Self { mut sender, connection, .. } = self;
+        let Inner { mut sender, connection, .. } = *self.0;
         tokio::spawn(connection.with_upgrades());
         sender.send_request(request).await
     }
 
     /// Takes the connection from hyper, with the bytes that it has read and not used.
     pub(super) fn into_stream(self) -> (Stream, Bytes) {
-        let parts = self.connection.into_parts();
+        let parts = self.0.connection.into_parts();
         (parts.io, parts.read_buf)
     }
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{HOST, HeaderMap};
+use http::header::{HOST, HeaderMap, HeaderValue};
 use http::uri::{PathAndQuery, Scheme, Uri};
-use http::{Method, Request, Response, StatusCode, Version, request};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
-use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 use tower_service::Service;
 
 use super::body::ResponseBody;
@@ -131,29 +131,42 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        let version = request.version();
         let shared = Arc::clone(&self.0);
-        Box::pin(async move { Ok(shared.answer(request).await.map(DirectBody::new)) })
+        let prepared = shared.prepare(request);
+        Box::pin(async move {
+            let answered = match prepared {
+                Ok(prepared) => shared.answer(prepared).await,
+                Err(failure) => Err(failure),
+            };
+            let mut response = answered.unwrap_or_else(Failure::into_response);
+            // The version is that of the client's connection.
+            *response.version_mut() = version;
+            Ok(response.map(DirectBody::new))
+        })
     }
 }
 
-impl Shared {
-    async fn answer<B>(&self, request: Request<B>) -> Response<ResponseBody>
-    where
-        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-    {
-        let version = request.version();
-        let mut response = self.pass(request).await.unwrap_or_else(Failure::into_response);
-        // The version is that of the client's connection.
-        *response.version_mut() = version;
-        response
-    }
+/// A request as the upstream gets it.
+struct Prepared {
+    request: Request<OutBody>,
+    upload: Option<Arc<Progress>>,
+    way: Way,
+}
 
-    async fn pass<B>(&self, mut request: Request<B>) -> Result<Response<ResponseBody>, Failure>
+enum Way {
+    Http1,
+    Http2,
+    /// With a change to this protocol, and the client's side of it.
+    Upgrade(HeaderValue, OnUpgrade),
+}
+
+impl Shared {
+    fn prepare<B>(&self, mut request: Request<B>) -> Result<Prepared, Failure>
     where
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         let is_http2 = self.upstream.is_http2();
-        let version = request.version();
         let path = match request.uri().path_and_query() {
             Some(path) if *request.method() != Method::CONNECT => path.clone(),
             _ => {
@@ -161,54 +174,38 @@ impl Shared {
                 return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
             }
         };
-        let protocol = fields::upgrade(request.headers()).filter(|_| !is_http2 && version == Version::HTTP_11);
-        let client = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
+        let protocol = fields::upgrade(request.headers());
+        let way = match protocol.filter(|_| request.version() == Version::HTTP_11) {
+            _ if is_http2 => Way::Http2,
+            Some(protocol) => Way::Upgrade(protocol, hyper::upgrade::on(&mut request)),
+            None => Way::Http1,
+        };
         let peer = identity::peer(request.extensions());
         fields::forward(&mut request, peer, is_http2);
+        if let Way::Upgrade(protocol, _) = &way {
+            fields::set_upgrade(request.headers_mut(), protocol.clone());
+        }
         *request.uri_mut() = self.target(path, request.headers_mut());
         *request.version_mut() = if is_http2 { Version::HTTP_2 } else { Version::HTTP_11 };
         request.extensions_mut().clear();
         let (parts, body) = request.into_parts();
         let (body, upload) = OutBody::new(body);
-        let silence = self.options.silence;
+        Ok(Prepared { request: Request::from_parts(parts, body), upload, way })
+    }
 
-        if let (Some(protocol), Some(client)) = (protocol, client) {
-            let mut request = Request::from_parts(parts, body);
-            fields::set_upgrade(request.headers_mut(), protocol);
-            let connection = self.connect().await?;
-            let mut response =
-                self.in_time(upload.as_deref(), connection.upgrade(request)).await?.map_err(Failure::Upstream)?;
-            return match response.status() {
-                StatusCode::SWITCHING_PROTOCOLS => {
-                    let switched = fields::upgrade(response.headers());
-                    tokio::spawn(tunnel(client, hyper::upgrade::on(&mut response)));
-                    self.finish(response.headers_mut(), Version::HTTP_11);
-                    if let Some(protocol) = switched {
-                        fields::set_upgrade(response.headers_mut(), protocol);
-                    }
-                    Ok(response.map(|body| ResponseBody::spawned(body, silence)))
-                }
-                _ => {
-                    let version = response.version();
-                    self.finish(response.headers_mut(), version);
-                    Ok(response.map(|body| ResponseBody::spawned(body, silence)))
-                }
-            };
-        }
-        let mut response = match is_http2 {
-            true => {
-                let sending = self.by_http2(Request::from_parts(parts, body));
-                let response = self.in_time(upload.as_deref(), sending).await??;
-                response.map(|body| ResponseBody::spawned(body, silence))
-            }
-            false => self.by_http1(parts, body, upload).await?,
+    async fn answer(&self, prepared: Prepared) -> Result<Response<ResponseBody>, Failure> {
+        let Prepared { request, upload, way } = prepared;
+        // The rare ways have futures of their own, so that the common one is small.
+        let mut response = match way {
+            Way::Http1 => self.by_http1(request, upload).await?,
+            Way::Http2 => Box::pin(self.by_http2(request, upload)).await?,
+            Way::Upgrade(_, client) => return Box::pin(self.upgrade(request, upload, client)).await,
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let text = "the server behind this proxy changed the protocol without a request";
             return Err(Failure::Refused(StatusCode::BAD_GATEWAY, text));
         }
-        let version = response.version();
-        self.finish(response.headers_mut(), version);
+        self.finish(&mut response);
         Ok(response)
     }
 
@@ -224,14 +221,15 @@ impl Shared {
     }
 
     /// Changes the fields of a response for the client.
-    fn finish(&self, response: &mut HeaderMap, came_by: Version) {
-        fields::remove_hop_by_hop(response);
-        fields::add_via(response, came_by);
-        let stamps = &self.options.stamps;
-        for name in stamps.keys() {
-            response.remove(name);
+    fn finish(&self, response: &mut Response<ResponseBody>) {
+        let came_by = response.version();
+        let fields = response.headers_mut();
+        fields::remove_hop_by_hop(fields);
+        fields::add_via(fields, came_by);
+        for name in self.options.stamps.keys() {
+            fields.remove(name);
         }
-        response.extend(stamps.clone());
+        fields.extend(self.options.stamps.clone());
     }
 
     async fn connect(&self) -> Result<Http1, Failure> {
@@ -256,32 +254,26 @@ impl Shared {
 
     async fn by_http1(
         &self,
-        parts: request::Parts,
-        body: OutBody,
+        request: Request<OutBody>,
         upload: Option<Arc<Progress>>,
     ) -> Result<Response<ResponseBody>, Failure> {
-        let kept = self.pool.take();
+        let Some(kept) = self.pool.take() else {
+            let connection = Box::pin(self.connect()).await?;
+            return self.exchange(connection, request, upload).await;
+        };
         // Sent again if the upstream has just closed the connection.
-        let again = kept.is_some() && upload.is_none() && parts.method.is_idempotent();
-        let again = again.then(|| Request::from_parts(parts.clone(), OutBody::empty()));
-        let is_kept = kept.is_some();
-        let connection = match kept {
-            Some(connection) => connection,
-            None => self.connect().await?,
+        let may_repeat = upload.is_none() && request.method().is_idempotent();
+        let again = may_repeat.then(|| again(&request));
+        let request = match (self.exchange(kept, request, upload.clone()).await, again) {
+            (Err(Failure::Unsent(request)), _) => *request,
+            (Err(Failure::Upstream(_)), Some(request)) => request,
+            (done, _) => return done,
         };
-        let request = Request::from_parts(parts, body);
-        let (request, failure) = match self.exchange(connection, request, upload.clone()).await {
-            Err(Failure::Unsent(request)) if is_kept => (*request, None),
-            Err(failure @ Failure::Upstream(_)) => match again {
-                Some(request) => (request, Some(failure)),
-                None => return Err(failure),
-            },
-            done => return done,
-        };
-        drop(failure);
-        self.exchange(self.connect().await?, request, upload).await
+        let connection = Box::pin(self.connect()).await?;
+        Box::pin(self.exchange(connection, request, upload)).await
     }
 
+    /// Sends a request over a connection, and receives the head of the response.
     async fn exchange(
         &self,
         mut connection: Http1,
@@ -298,8 +290,49 @@ impl Shared {
         Ok(response.map(|body| ResponseBody::http1(connection, body, self.options.silence, pool, upload)))
     }
 
-    async fn by_http2(&self, request: Request<OutBody>) -> Result<Response<Incoming>, Failure> {
-        let mut sender = self.http2.sender(&self.upstream, self.options.connect_timeout).await?;
-        sender.send_request(request).await.map_err(Failure::Upstream)
+    async fn by_http2(
+        &self,
+        request: Request<OutBody>,
+        upload: Option<Arc<Progress>>,
+    ) -> Result<Response<ResponseBody>, Failure> {
+        let sending = async {
+            let mut sender = self.http2.sender(&self.upstream, self.options.connect_timeout).await?;
+            sender.send_request(request).await.map_err(Failure::Upstream)
+        };
+        let response = self.in_time(upload.as_deref(), sending).await??;
+        Ok(response.map(|body| ResponseBody::spawned(body, self.options.silence)))
     }
+
+    /// Asks for another protocol. If the upstream agrees, the connections become a tunnel.
+    async fn upgrade(
+        &self,
+        request: Request<OutBody>,
+        upload: Option<Arc<Progress>>,
+        client: OnUpgrade,
+    ) -> Result<Response<ResponseBody>, Failure> {
+        let connection = self.connect().await?;
+        let answered = self.in_time(upload.as_deref(), connection.upgrade(request)).await?;
+        let mut response = answered.map_err(Failure::Upstream)?;
+        let has_changed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let protocol = fields::upgrade(response.headers()).filter(|_| has_changed);
+        if has_changed {
+            tokio::spawn(tunnel(client, hyper::upgrade::on(&mut response)));
+        }
+        let mut response = response.map(|body| ResponseBody::spawned(body, self.options.silence));
+        self.finish(&mut response);
+        if let Some(protocol) = protocol {
+            fields::set_upgrade(response.headers_mut(), protocol);
+        }
+        Ok(response)
+    }
+}
+
+/// Returns the same request. It has no body.
+fn again(request: &Request<OutBody>) -> Request<OutBody> {
+    let mut again = Request::new(OutBody::empty());
+    *again.method_mut() = request.method().clone();
+    *again.uri_mut() = request.uri().clone();
+    *again.version_mut() = request.version();
+    *again.headers_mut() = request.headers().clone();
+    again
 }
