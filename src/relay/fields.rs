@@ -1,5 +1,6 @@
 //! Header fields that a proxy changes: RFC 9110 §7.6.
 
+use std::fmt::Write;
 use std::net::IpAddr;
 
 use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA};
@@ -77,9 +78,10 @@ pub(super) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, h2: b
     add_via(fields, version);
     if let Some(client) = client {
         // Appends the client's address. Earlier values are kept, but the proxy cannot verify them.
-        let mut all: Vec<_> = words(fields, &FORWARDED_FOR).map(str::to_owned).collect();
-        all.push(client.to_string());
-        fields.insert(FORWARDED_FOR, HeaderValue::try_from(all.join(", ")).expect("words of fields and an address"));
+        let mut all = String::new();
+        words(fields, &FORWARDED_FOR).for_each(|word| all.extend([word, ", "]));
+        write!(all, "{client}").expect("internal: a string takes every text");
+        fields.insert(FORWARDED_FOR, HeaderValue::try_from(all).expect("internal: words of fields and an address"));
     }
     fields.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
 }

@@ -10,6 +10,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
+use tokio::task::unconstrained;
 
 use super::request_body::OutBody;
 use super::upstream::Stream;
@@ -46,9 +47,15 @@ impl Http1 {
         *has_ended = *has_ended || Pin::new(connection).poll(cx).is_ready();
     }
 
-    /// Returns whether the connection may carry a request. The waker of its last user is replaced.
+    /// Returns whether the connection may carry a request, after it was polled without a waker, because its last user
+    /// has gone.
     pub(super) fn is_idle(&mut self) -> bool {
         self.poll(&mut Context::from_waker(Waker::noop()));
+        self.is_ready()
+    }
+
+    /// As [`is_idle`](Self::is_idle), if hyper has noticed the end of the last response.
+    pub(super) fn is_ready(&self) -> bool {
         !self.0.has_ended && self.0.sender.is_ready()
     }
 
@@ -57,10 +64,12 @@ impl Http1 {
         &mut self,
         request: Request<OutBody>,
     ) -> Result<Response<Incoming>, TrySendError<Request<OutBody>>> {
-        let mut answered = pin!(self.0.sender.try_send_request(request));
+        // Only the connection makes progress, and the response is looked for whenever it has been polled. So the response
+        // needs no waker, which would have the task polled twice; nor may it be held back by the task's budget then.
+        let mut answered = pin!(unconstrained(self.0.sender.try_send_request(request)));
         poll_fn(|cx| {
             self.poll(cx);
-            answered.as_mut().poll(cx)
+            answered.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         })
         .await
     }

@@ -43,7 +43,7 @@ impl Pool {
 
     /// Keeps the connection for another request if it may carry one.
     pub(super) fn put(self: &Arc<Self>, mut connection: Http1) {
-        if !connection.is_idle() {
+        if !connection.is_ready() && !connection.is_idle() {
             return;
         }
         let mut idle = self.idle();
