@@ -24,7 +24,7 @@ use crate::buf::lease;
 use crate::copy::Moving;
 
 /// Rest of a body from which on it is taken from hyper.
-const DIRECT_MIN: u64 = 64 << 10;
+const DIRECT_MIN: u64 = 16 << 10;
 /// Maximum length of a frame that is read from the socket.
 const READ_MAX: usize = 64 << 10;
 

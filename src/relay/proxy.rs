@@ -47,7 +47,7 @@ use crate::server::identity;
 ///
 /// A chunk that arrives is sent on in the same turn, both ways, with backpressure. On HTTP/1.1, without TLS, the rest of a
 /// body with a `Content-Length` is moved from socket to socket by
-/// [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) once 64 KiB are left.
+/// [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) once hyper holds none of it and 16 KiB are left.
 ///
 /// # Header fields
 ///
