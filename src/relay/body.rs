@@ -17,7 +17,6 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::http1::Http1;
 use super::pool::Pool;
-use super::request_body::Progress;
 use super::upstream::{Stream, inner};
 use crate::body::direct::Direct;
 use crate::buf::lease;
@@ -35,7 +34,7 @@ pub(super) struct ResponseBody {
     silence: Silence,
     /// The pool to which the connection may return.
     pool: Option<Arc<Pool>>,
-    upload: Option<Arc<Progress>>,
+    has_upload: bool,
     /// A frame of hyper, taken by [`Direct::is_direct`].
     peeked: Option<Peeked>,
 }
@@ -60,7 +59,7 @@ impl ResponseBody {
             left,
             silence: Silence::new(Duration::MAX),
             pool: None,
-            upload: None,
+            has_upload: false,
             peeked: None,
         }
     }
@@ -73,7 +72,7 @@ impl ResponseBody {
             left,
             silence: Silence::new(silence),
             pool: None,
-            upload: None,
+            has_upload: false,
             peeked: None,
         }
     }
@@ -84,11 +83,11 @@ impl ResponseBody {
         body: Incoming,
         silence: Duration,
         pool: Option<Arc<Pool>>,
-        upload: Option<Arc<Progress>>,
+        has_upload: bool,
     ) -> Self {
         let left = body.size_hint().exact();
         let source = Source::Http1(connection, body);
-        let mut this = Self { source, left, silence: Silence::new(silence), pool, upload, peeked: None };
+        let mut this = Self { source, left, silence: Silence::new(silence), pool, has_upload, peeked: None };
         if left == Some(0) {
             this.end();
         }
@@ -99,7 +98,10 @@ impl ResponseBody {
     fn end(&mut self) {
         let connection = match std::mem::replace(&mut self.source, Source::Ended) {
             Source::Http1(connection, _) => Some(connection),
-            Source::Socket(stream, ..) => Http1::new(*stream),
+            Source::Socket(mut stream, rest, _) => {
+                stream.unread(&rest);
+                Http1::new(*stream)
+            }
             Source::Ended | Source::Text(_) | Source::Spawned(_) => None,
         };
         if let (Some(connection), Some(pool)) = (connection, self.pool.take()) {
@@ -113,9 +115,10 @@ impl ResponseBody {
         error
     }
 
-    /// Returns whether the connection can be taken from hyper: nothing is sent on it, and the rest is worth it.
+    /// Returns whether the connection can be taken from hyper: the request had no body, of which hyper might hold bytes, and
+    /// the rest is worth it.
     fn is_to_take(&self) -> bool {
-        self.left.is_some_and(|left| left >= DIRECT_MIN) && self.upload.as_ref().is_none_or(|upload| upload.is_done())
+        self.left.is_some_and(|left| left >= DIRECT_MIN) && !self.has_upload
     }
 
     /// Takes the connection from hyper if it holds no frame.
@@ -123,8 +126,9 @@ impl ResponseBody {
         let Source::Http1(connection, body) = std::mem::replace(&mut self.source, Source::Ended) else { return };
         // Its end would be an error of the body.
         drop(body);
-        let (stream, rest) = connection.into_stream();
-        self.source = Source::Socket(Box::new(stream), rest, None);
+        if let Some((stream, rest)) = connection.into_stream() {
+            self.source = Source::Socket(Box::new(stream), rest, None);
+        }
     }
 
     fn passed(&mut self, bytes: usize) {

@@ -13,6 +13,7 @@ pub(super) struct Options {
     pub(super) silence: Duration,
     pub(super) idle: usize,
     pub(super) idle_timeout: Duration,
+    pub(super) scheme: HeaderValue,
     pub(super) stamps: HeaderMap,
 }
 
@@ -32,6 +33,7 @@ impl ProxyBuilder {
             silence: Duration::from_secs(300),
             idle: 256,
             idle_timeout: Duration::from_secs(60),
+            scheme: HeaderValue::from_static("http"),
             stamps: HeaderMap::new(),
         };
         Self { upstream, options }
@@ -61,14 +63,26 @@ impl ProxyBuilder {
         self
     }
 
-    /// Sets the time after which an idle connection is closed; 60 s by default. Less than that of the upstream avoids most
+    /// Sets the time after which an idle connection is not used, and soon closed; 60 s by default. Less than that of the upstream avoids most
     /// requests that are sent twice.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.options.idle_timeout = limit;
         self
     }
 
-    /// Adds a field to each response. Replaces the upstream's fields of this name.
+    /// Sets the scheme that clients use, for `X-Forwarded-Proto`; `http` by default. Set `https` behind
+    /// [`Serve::tls`](crate::server::Serve), or behind a server that ends TLS.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `scheme` is not a valid value of a field.
+    #[track_caller]
+    pub fn scheme(mut self, scheme: &str) -> Self {
+        self.options.scheme = HeaderValue::from_str(scheme).expect("a scheme such as https");
+        self
+    }
+
+    /// Adds a field to each response of the upstream. Replaces its fields of this name.
     ///
     /// # Panics
     ///

@@ -3,12 +3,13 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use http::header::{CONNECTION, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Version};
 
 /// Connection fields, removed even if `Connection` does not name them.
-const HOP_BY_HOP: [HeaderName; 6] = [
+const HOP_BY_HOP: [HeaderName; 7] = [
     CONNECTION,
+    HeaderName::from_static("http2-settings"),
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     TE,
@@ -29,14 +30,19 @@ fn words<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &
 pub(super) fn remove_hop_by_hop(fields: &mut HeaderMap) {
     let named: Vec<HeaderName> = words(fields, &CONNECTION).filter_map(|name| name.parse().ok()).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
-        fields.remove(name);
+        // Of the message, whatever `Connection` says.
+        if *name != HOST && *name != CONTENT_LENGTH {
+            fields.remove(name);
+        }
     }
 }
 
-/// Returns the protocol that a message requests, or agrees, to change to.
+/// Returns the protocol that a message requests, or agrees, to change to. HTTP/2 is none of them: its requests would pass by
+/// this proxy.
 pub(super) fn upgrade(fields: &HeaderMap) -> Option<HeaderValue> {
     let asked = words(fields, &CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"));
-    fields.get(UPGRADE).filter(|_| asked).cloned()
+    let is_http2 = words(fields, &UPGRADE).any(|word| word.eq_ignore_ascii_case("h2c"));
+    fields.get(UPGRADE).filter(|_| asked && !is_http2).cloned()
 }
 
 /// Returns whether the connection ends after the message.
@@ -61,7 +67,7 @@ pub(super) fn add_via(fields: &mut HeaderMap, version: Version) {
 }
 
 /// Turns the fields of a client's request into those for the upstream; `h2` is whether that speaks HTTP/2.
-pub(super) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, h2: bool) {
+pub(super) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, h2: bool, scheme: &HeaderValue) {
     let version = request.version();
     let trailers = words(request.headers(), &TE).any(|word| word.eq_ignore_ascii_case("trailers"));
     let host = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
@@ -83,7 +89,7 @@ pub(super) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, h2: b
         write!(all, "{client}").expect("internal: a string takes every text");
         fields.insert(FORWARDED_FOR, HeaderValue::try_from(all).expect("internal: words of fields and an address"));
     }
-    fields.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    fields.insert(FORWARDED_PROTO, scheme.clone());
 }
 
 #[cfg(test)]
@@ -117,7 +123,7 @@ mod tests {
             ("accept", "*/*"),
         ]);
         assert_eq!(upgrade(request.headers()), None, "not named in Connection");
-        forward(&mut request, None, false);
+        forward(&mut request, None, false, &HeaderValue::from_static("http"));
         let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["accept", "via", "x-forwarded-proto"]);
@@ -132,7 +138,7 @@ mod tests {
             ("x-forwarded-proto", "https"),
             ("te", "trailers"),
         ]);
-        forward(&mut request, Some([127, 0, 0, 1].into()), true);
+        forward(&mut request, Some([127, 0, 0, 1].into()), true, &HeaderValue::from_static("http"));
         assert_eq!(all(&request, "via"), ["1.0 other", "1.1 millstream"]);
         assert_eq!(all(&request, "x-forwarded-for"), ["10.0.0.1, 10.0.0.2, 127.0.0.1"]);
         assert_eq!(all(&request, "x-forwarded-proto"), ["http"], "a value from the client is replaced");
@@ -143,7 +149,7 @@ mod tests {
     fn an_absolute_target_names_the_host() {
         let mut request = request(&[("host", "lie")]);
         *request.uri_mut() = "http://truth:81/".parse().unwrap();
-        forward(&mut request, None, false);
+        forward(&mut request, None, false, &HeaderValue::from_static("http"));
         assert_eq!(all(&request, "host"), ["truth:81"]);
     }
 

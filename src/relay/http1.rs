@@ -23,8 +23,8 @@ pub(super) struct Http1(Box<Inner>);
 
 struct Inner {
     sender: SendRequest<OutBody>,
-    connection: Connection<Stream, OutBody>,
-    has_ended: bool,
+    /// `None` after its end: hyper gives back what it has not sent when the connection is dropped.
+    connection: Option<Connection<Stream, OutBody>>,
 }
 
 impl Http1 {
@@ -34,7 +34,7 @@ impl Http1 {
         // An HTTP/1 handshake exchanges no bytes.
         match handshake.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok((sender, connection))) => {
-                Some(Self(Box::new(Inner { sender, connection, has_ended: false })))
+                Some(Self(Box::new(Inner { sender, connection: Some(connection) })))
             }
             Poll::Ready(Err(_)) | Poll::Pending => None,
         }
@@ -42,9 +42,12 @@ impl Http1 {
 
     /// Reads and writes what the connection can.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
-        let Inner { connection, has_ended, .. } = &mut *self.0;
         // An error is also that of the request or of its body.
-        *has_ended = *has_ended || Pin::new(connection).poll(cx).is_ready();
+        if let Some(connection) = &mut self.0.connection
+            && Pin::new(connection).poll(cx).is_ready()
+        {
+            self.0.connection = None;
+        }
     }
 
     /// Returns whether the connection may carry a request, after it was polled without a waker, because its last user
@@ -56,7 +59,7 @@ impl Http1 {
 
     /// As [`is_idle`](Self::is_idle), if hyper has noticed the end of the last response.
     pub(super) fn is_ready(&self) -> bool {
-        !self.0.has_ended && self.0.sender.is_ready()
+        self.0.connection.is_some() && self.0.sender.is_ready()
     }
 
     /// Sends a request and receives the head of its response.
@@ -76,14 +79,16 @@ impl Http1 {
 
     /// Sends a request that asks for another protocol. A task of its own drives the connection, up to the change.
     pub(super) async fn upgrade(self, request: Request<OutBody>) -> hyper::Result<Response<Incoming>> {
-        let Inner { mut sender, connection, .. } = *self.0;
-        tokio::spawn(connection.with_upgrades());
+        let Inner { mut sender, connection } = *self.0;
+        if let Some(connection) = connection {
+            tokio::spawn(connection.with_upgrades());
+        }
         sender.send_request(request).await
     }
 
-    /// Takes the connection from hyper, with the bytes that it has read and not used.
-    pub(super) fn into_stream(self) -> (Stream, Bytes) {
-        let parts = self.0.connection.into_parts();
-        (parts.io, parts.read_buf)
+    /// Takes the connection from hyper, with the bytes that it has read and not used; `None` if it has ended.
+    pub(super) fn into_stream(self) -> Option<(Stream, Bytes)> {
+        let parts = self.0.connection?.into_parts();
+        Some((parts.io, parts.read_buf))
     }
 }

@@ -76,10 +76,22 @@ impl Pool {
 
 /// Runs while the pool has connections.
 async fn reap(pool: Weak<Pool>, limit: Duration) {
+    let reaping = Reaping(pool);
     loop {
         sleep(limit / 2).await;
-        if !pool.upgrade().is_some_and(|pool| pool.reap()) {
+        if !reaping.0.upgrade().is_some_and(|pool| pool.reap()) {
             return;
+        }
+    }
+}
+
+/// Lets the pool start another reaper when this one ends, also with its runtime.
+struct Reaping(Weak<Pool>);
+
+impl Drop for Reaping {
+    fn drop(&mut self) {
+        if let Some(pool) = self.0.upgrade() {
+            pool.idle().has_reaper = false;
         }
     }
 }

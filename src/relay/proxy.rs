@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{HOST, HeaderMap, HeaderValue};
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Scheme, Uri};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
@@ -45,33 +45,35 @@ use crate::server::identity;
 ///
 /// # Bodies
 ///
-/// A chunk that arrives is sent on in the same turn, both ways, with backpressure. On HTTP/1.1, without TLS, the rest of a
+/// A chunk that arrives is sent on in the same turn, both ways, with backpressure. After the head of the response an upload to
+/// an upstream of HTTP/1.1 continues only as the client reads. On HTTP/1.1, without TLS, the rest of a
 /// body with a `Content-Length` is moved from socket to socket by
 /// [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) once hyper holds none of it and 16 KiB are left.
 ///
 /// # Header fields
 ///
 /// Connection fields are removed in both directions ([RFC 9110 §7.6.1](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1)).
-/// Requests get `Via`, `X-Forwarded-For` with the address of the client appended, `X-Forwarded-Proto`, and keep their
-/// `Host`. Responses get `Via` and the fields of [`response_header`](ProxyBuilder::response_header). The fields are of use
+/// Requests get `Via`, `X-Forwarded-For` with the address of the client appended, `X-Forwarded-Proto` with the
+/// [scheme](ProxyBuilder::scheme) of the clients, and keep their `Host`. Responses get `Via` and the fields of [`response_header`](ProxyBuilder::response_header). The fields are of use
 /// to the upstream only if it trusts this proxy alone.
 ///
 /// # Failures
 ///
 /// An upstream that cannot be reached, or that fails before the head of its response, causes a 502; one that does not
-/// answer in [time](ProxyBuilder::timeout) a 504. The texts name no address; events of `tracing` do. One that fails in the
+/// answer in [time](ProxyBuilder::timeout) a 504. The texts name no address; the events of `tracing` have the causes. One that fails in the
 /// body of its response fails that body: an HTTP/1 client's connection ends before the length is reached or without the
 /// last chunk, and an HTTP/2 stream is reset. When the client leaves, the connection to the upstream is closed at once, or
 /// the stream reset.
 ///
-/// A request is sent again, over a new connection, if hyper has not begun to send it, or if the upstream has closed a kept
-/// connection without an answer and the request is idempotent and has no body
+/// A request is sent again, over a new connection, if hyper has not begun to send it, or if a kept connection fails before
+/// the head of the response is complete and the request is idempotent and has no body
 /// ([RFC 9110 §9.2.2](https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2)).
 ///
 /// # Upgrades
 ///
-/// Protocol changes of HTTP/1.1, such as WebSockets, are passed on: both connections become a tunnel. `CONNECT` gets a
-/// 501. Interim responses other than `100 Continue` are not passed on.
+/// Protocol changes of HTTP/1.1, such as WebSockets, are passed on to an upstream of HTTP/1.1: both connections become a
+/// tunnel. Requests to change to `h2c` are answered without the change, because later requests would pass by this proxy.
+/// `CONNECT` gets a 501. Interim responses other than `100 Continue` are not passed on.
 #[derive(Clone)]
 pub struct Proxy(Arc<Shared>);
 
@@ -181,7 +183,7 @@ impl Shared {
             None => Way::Http1,
         };
         let peer = identity::peer(request.extensions());
-        fields::forward(&mut request, peer, is_http2);
+        fields::forward(&mut request, peer, is_http2, &self.options.scheme);
         if let Way::Upgrade(protocol, _) = &way {
             fields::set_upgrade(request.headers_mut(), protocol.clone());
         }
@@ -190,7 +192,12 @@ impl Shared {
         request.extensions_mut().clear();
         let (parts, body) = request.into_parts();
         let (body, upload) = OutBody::new(body);
-        Ok(Prepared { request: Request::from_parts(parts, body), upload, way })
+        let mut request = Request::from_parts(parts, body);
+        if !is_http2 && upload.is_some() && request.body().size_hint().exact().is_none() {
+            // Otherwise hyper sends no body with a GET.
+            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        Ok(Prepared { request, upload, way })
     }
 
     async fn answer(&self, prepared: Prepared) -> Result<Response<ResponseBody>, Failure> {
@@ -224,6 +231,10 @@ impl Shared {
     fn finish(&self, response: &mut Response<ResponseBody>) {
         let came_by = response.version();
         let fields = response.headers_mut();
+        if fields.contains_key(TRANSFER_ENCODING) {
+            // RFC 9112 §6.3: the coding overrides the length.
+            fields.remove(CONTENT_LENGTH);
+        }
         fields::remove_hop_by_hop(fields);
         fields::add_via(fields, came_by);
         for name in self.options.stamps.keys() {
@@ -287,7 +298,7 @@ impl Shared {
         })?;
         let persists = response.version() == Version::HTTP_11 && !fields::closes(response.headers());
         let pool = persists.then(|| Arc::clone(&self.pool));
-        Ok(response.map(|body| ResponseBody::http1(connection, body, self.options.silence, pool, upload)))
+        Ok(response.map(|body| ResponseBody::http1(connection, body, self.options.silence, pool, upload.is_some())))
     }
 
     async fn by_http2(
@@ -295,11 +306,13 @@ impl Shared {
         request: Request<OutBody>,
         upload: Option<Arc<Progress>>,
     ) -> Result<Response<ResponseBody>, Failure> {
-        let sending = async {
-            let mut sender = self.http2.sender(&self.upstream, self.options.connect_timeout).await?;
-            sender.send_request(request).await.map_err(Failure::Upstream)
-        };
-        let response = self.in_time(upload.as_deref(), sending).await??;
+        let sending = self.http2.send(request, &self.upstream, self.options.connect_timeout);
+        let response = self.in_time(upload.as_deref(), sending).await;
+        if let Err(Failure::Timeout) = response {
+            // The connection may be dead.
+            self.http2.forget();
+        }
+        let response = response??;
         Ok(response.map(|body| ResponseBody::spawned(body, self.options.silence)))
     }
 

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -24,17 +24,11 @@ struct Upload {
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     frames: AtomicUsize,
-    is_done: AtomicBool,
 }
 
 impl Progress {
     pub(super) fn frames(&self) -> usize {
         self.frames.load(Ordering::Relaxed)
-    }
-
-    /// Returns whether the upstream has been offered the whole body.
-    pub(super) fn is_done(&self) -> bool {
-        self.is_done.load(Ordering::Relaxed)
     }
 }
 
@@ -66,9 +60,6 @@ impl Body for OutBody {
         let Some(Upload { body, progress }) = &mut self.0 else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
         progress.frames.fetch_add(1, Ordering::Relaxed);
-        if frame.is_none() || body.is_end_stream() {
-            progress.is_done.store(true, Ordering::Relaxed);
-        }
         Poll::Ready(frame)
     }
 

@@ -127,7 +127,7 @@ impl<L: Accept, S: HttpService> Server<L, S> {
         let conn_state = ConnState::new(Arc::clone(&shared.limits), handle.clone(), permit);
         let mut extensions = Extensions::new();
         addr.identify(&handle, &mut extensions);
-        #[cfg(feature = "middleware")]
+        #[cfg(any(feature = "middleware", feature = "relay"))]
         extensions.insert(super::Connection::new(addr.ip(), handle.clone()));
         let peer = Peer::new(addr, handle, DrainSignal::new(&conn_state));
         if let Some(hook) = &self.settings.on_connection {

@@ -16,8 +16,8 @@ use crate::net::SendStrategy;
 
 /// A connection: its peer and its stream. Created once for each connection and shared by its requests; cheap to clone.
 ///
-/// [Layers](crate::middleware) find it in the extensions of a request. [`serve`](super::serve()) adds it (feature
-/// `middleware`). With `axum::serve` (feature `axum`), use
+/// Layers and proxies find it in the extensions of a request. [`serve`](super::serve()) adds it (features `middleware` and
+/// `relay`). With `axum::serve` (feature `axum`), use
 /// `app.into_make_service_with_connect_info::<server::Connection>()`.
 #[derive(Clone)]
 pub struct Connection(Arc<Inner>);

@@ -215,3 +215,35 @@ fn a_kept_connection_that_has_ended_costs_no_request() {
         assert_eq!(asked.load(Ordering::Relaxed), 2);
     });
 }
+
+#[test]
+fn a_client_that_leaves_ends_the_connection_to_the_upstream() {
+    on_both(async || {
+        for reset in [false, true] {
+            let (tell, mut told) = tokio::sync::mpsc::channel(1);
+            let upstream = raw_upstream(move |mut stream| {
+                let tell = tell.clone();
+                async move {
+                    head_of(&mut stream).await;
+                    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n";
+                    stream.write_all(&[head, &noise(200_000)[..]].concat()).await.unwrap();
+                    // Neither sends nor reads until the proxy ends it.
+                    let _ = stream.read(&mut [0]).await;
+                    tell.send(()).await.unwrap();
+                }
+            })
+            .await;
+            let addr = proxy(plan(upstream, false)).await;
+            let mut client = Raw::connect(addr).await;
+            client.ask("/").await;
+            client.head().await;
+            client.body(200_000).await.unwrap();
+            if reset {
+                client.reset();
+            } else {
+                drop(client);
+            }
+            timeout(SOON, told.recv()).await.expect("the upstream is left").unwrap();
+        }
+    });
+}

@@ -2,6 +2,7 @@
 
 mod direct;
 mod faults;
+mod framing;
 mod passing;
 
 use std::io;

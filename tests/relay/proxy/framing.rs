@@ -1,0 +1,148 @@
+//! Messages whose framing, or whose fields, two servers could read differently.
+
+use super::*;
+
+/// Starts an upstream that answers the requests of all connections with these bytes, one after another, and keeps what it
+/// was sent.
+async fn scripted(answer: &'static [u8]) -> (SocketAddr, Arc<std::sync::Mutex<Vec<u8>>>) {
+    let seen = Arc::<std::sync::Mutex<Vec<u8>>>::default();
+    let all = Arc::clone(&seen);
+    let addr = raw_upstream(move |mut stream| {
+        let all = Arc::clone(&all);
+        async move {
+            let mut buf = [0; 10_000];
+            let mut asked = Vec::new();
+            while let Ok(n @ 1..) = stream.read(&mut buf).await {
+                all.lock().unwrap().extend_from_slice(&buf[..n]);
+                asked.extend_from_slice(&buf[..n]);
+                while let Some(at) = asked.windows(4).position(|four| four == b"\r\n\r\n") {
+                    asked.drain(..at + 4);
+                    if stream.write_all(answer).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    })
+    .await;
+    (addr, seen)
+}
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+async fn soon_seen(seen: &std::sync::Mutex<Vec<u8>>, part: &str) -> String {
+    let text = || String::from_utf8_lossy(&seen.lock().unwrap()).to_lowercase();
+    soon(part, || text().contains(part)).await;
+    text()
+}
+
+#[test]
+fn a_coding_overrides_the_length_of_a_response() {
+    const BOTH: &[u8] =
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nexpected\r\n0\r\n\r\n";
+    on_both(async || {
+        let (upstream, _) = scripted(BOTH).await;
+        let addr = proxy(plan(upstream, false)).await;
+        let answer = h1(addr).await.send_request(request("/")).await.unwrap();
+        assert_eq!(answer.headers().get("content-length"), None);
+        assert_eq!(whole(answer).await.unwrap(), "expected");
+    });
+}
+
+#[test]
+fn the_body_of_a_get_reaches_the_upstream() {
+    on_both(async || {
+        let (upstream, seen) = scripted(OK).await;
+        let addr = proxy(plan(upstream, false)).await;
+        let mut client = Raw::connect(addr).await;
+        client.send("GET / HTTP/1.1\r\nHost: mill\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nsearch\r\n0\r\n\r\n").await;
+        assert_eq!(client.head().await.status, 200);
+        let seen = soon_seen(&seen, "search").await;
+        assert!(seen.contains("transfer-encoding: chunked"), "{seen}");
+    });
+}
+
+#[test]
+fn the_host_stays_whatever_is_named_as_a_connection_field() {
+    on_both(async || {
+        let (upstream, seen) = scripted(OK).await;
+        let addr = proxy(plan(upstream, false)).await;
+        let mut client = Raw::connect(addr).await;
+        client.send("GET / HTTP/1.1\r\nHost: mill\r\nConnection: host, x-forwarded-for\r\n\r\n").await;
+        assert_eq!(client.head().await.status, 200);
+        let seen = soon_seen(&seen, "\r\n\r\n").await;
+        assert!(seen.contains("host: mill") && seen.contains("x-forwarded-for: 127.0.0.1"), "{seen}");
+    });
+}
+
+#[test]
+fn a_change_to_http2_is_not_passed_on() {
+    on_both(async || {
+        let (upstream, seen) = scripted(OK).await;
+        let addr = proxy(plan(upstream, false)).await;
+        let mut client = Raw::connect(addr).await;
+        let fields = "Connection: Upgrade\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__";
+        client.send(format!("GET / HTTP/1.1\r\nHost: mill\r\n{fields}\r\n\r\n")).await;
+        assert_eq!(client.head().await.status, 200);
+        let seen = soon_seen(&seen, "\r\n\r\n").await;
+        assert!(!seen.contains("h2c") && !seen.contains("http2-settings"), "{seen}");
+    });
+}
+
+#[test]
+fn clients_are_told_apart_by_the_scheme_of_the_proxy() {
+    on_both(async || {
+        let (upstream, seen) = scripted(OK).await;
+        let addr = proxy(plan(upstream, false).scheme("https")).await;
+        Raw::connect(addr).await.get("/").await;
+        assert!(soon_seen(&seen, "\r\n\r\n").await.contains("x-forwarded-proto: https"));
+    });
+}
+
+#[test]
+fn an_upload_that_was_answered_early_is_no_part_of_the_next_request() {
+    // A long response, which is worth to be moved, before the upstream has read the upload.
+    const LEN: usize = 100_000;
+    const UPLOAD: usize = 2 << 20;
+    on_both(async || {
+        let upstream = raw_upstream(async |mut stream| {
+            SockRef::from(&stream).set_recv_buffer_size(4096).unwrap();
+            loop {
+                let mut first = [0; 1];
+                if stream.read_exact(&mut first).await.is_err() {
+                    return;
+                }
+                let head = format!("{}{}", char::from(first[0]), head_of(&mut stream).await);
+                let upload = if head.starts_with("POST / HTTP/1.1\r\n") { UPLOAD } else { 0 };
+                let is_known = upload > 0 || head.starts_with("GET /next HTTP/1.1\r\n");
+                let status = if is_known { "200 OK" } else { "400 Bad Request" };
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {LEN}\r\n\r\n");
+                stream.write_all(&[head.as_bytes(), &noise(LEN)].concat()).await.unwrap();
+                if stream.read_exact(&mut vec![0; upload]).await.is_err() {
+                    return;
+                }
+            }
+        })
+        .await;
+        let addr = proxy(plan(upstream, false)).await;
+        let mut client = Raw::connect(addr).await;
+        let upload = vec![b'x'; UPLOAD];
+        client.send(format!("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: {}\r\n\r\n", upload.len())).await;
+        let (mut from, mut to) = client.io.into_split();
+        let sending = tokio::spawn(async move { drop(to.write_all(&upload).await) });
+        let mut got = Vec::new();
+        let reading = async {
+            let mut buf = vec![0; 64 << 10];
+            while got.len() < LEN {
+                match from.read(&mut buf).await {
+                    Ok(n @ 1..) => got.extend_from_slice(&buf[..n]),
+                    _ => break,
+                }
+            }
+        };
+        timeout(SOON, reading).await.expect("a response");
+        sending.abort();
+        let (status, body) = Raw::connect(addr).await.get("/next").await;
+        assert!(status == 200 && body == noise(LEN), "{status}, {} bytes", body.len());
+    });
+}
