@@ -103,10 +103,9 @@ fn clients_are_told_apart_by_the_scheme_of_the_proxy() {
 fn an_upload_that_was_answered_early_is_no_part_of_the_next_request() {
     // A long response, which is worth to be moved, before the upstream has read the upload.
     const LEN: usize = 100_000;
-    const UPLOAD: usize = 2 << 20;
+    const UPLOAD: usize = 16 << 20;
     on_both(async || {
         let upstream = raw_upstream(async |mut stream| {
-            SockRef::from(&stream).set_recv_buffer_size(4096).unwrap();
             loop {
                 let mut first = [0; 1];
                 if stream.read_exact(&mut first).await.is_err() {
