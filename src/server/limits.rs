@@ -1,5 +1,8 @@
 //! Limits of a server.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
