@@ -181,7 +181,7 @@ fn an_upstream_that_pauses_for_too_long_ends_the_response() {
                 std::future::pending().await
             })
             .await;
-            let addr = proxy(plan(upstream, false).body_timeout(Duration::from_millis(100))).await;
+            let addr = proxy(plan(upstream, false).body_timeout(Duration::from_millis(700))).await;
             let mut client = Raw::connect(addr).await;
             client.ask("/").await;
             client.head().await;
