@@ -11,26 +11,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::relay::{Target, relay};
-use crate::support::http::{on_both, sha256};
+use crate::support::http::{on_both, raw_upstream, sha256};
 use crate::support::noise;
 
 /// Timeout of operations that must complete.
 const SOON: Duration = Duration::from_secs(10);
-
-/// Starts an upstream that runs a function on each raw connection.
-async fn raw_upstream<R: Future<Output = ()> + Send + 'static>(
-    talk: impl Fn(TcpStream) -> R + Send + 'static,
-) -> SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            tokio::spawn(talk(stream));
-        }
-    });
-    addr
-}
 
 async fn relay_to(target: Target) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

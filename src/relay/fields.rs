@@ -20,10 +20,10 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Returns the elements of a list field.
+/// Returns the elements of a list field, without empty ones (RFC 9110 §5.6.1).
 fn words<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let values = fields.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).map(str::trim)
+    values.flat_map(|value| value.split(',')).map(str::trim).filter(|word| !word.is_empty())
 }
 
 /// Removes fields meant for the next hop only.

@@ -149,6 +149,9 @@ where
     }
 }
 
+/// What a client is told of a change to no protocol, or to one that may not be asked for.
+const UNASKED: &str = "the server behind this proxy changed the protocol without a request";
+
 /// A request as the upstream gets it.
 struct Prepared {
     request: Request<OutBody>,
@@ -159,8 +162,8 @@ struct Prepared {
 enum Way {
     Http1,
     Http2,
-    /// With a change to this protocol, and the client's side of it.
-    Upgrade(HeaderValue, OnUpgrade),
+    /// With a change of the protocol, and the client's side of it.
+    Upgrade(OnUpgrade),
 }
 
 impl Shared {
@@ -176,17 +179,18 @@ impl Shared {
                 return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
             }
         };
-        let protocol = fields::upgrade(request.headers());
-        let way = match protocol.filter(|_| request.version() == Version::HTTP_11) {
-            _ if is_http2 => Way::Http2,
-            Some(protocol) => Way::Upgrade(protocol, hyper::upgrade::on(&mut request)),
-            None => Way::Http1,
-        };
+        let may_change = !is_http2 && request.version() == Version::HTTP_11;
+        let protocol = fields::upgrade(request.headers()).filter(|_| may_change);
         let peer = identity::peer(request.extensions());
         fields::forward(&mut request, peer, is_http2, &self.options.scheme);
-        if let Way::Upgrade(protocol, _) = &way {
-            fields::set_upgrade(request.headers_mut(), protocol.clone());
-        }
+        let way = match protocol {
+            _ if is_http2 => Way::Http2,
+            Some(protocol) => {
+                fields::set_upgrade(request.headers_mut(), protocol);
+                Way::Upgrade(hyper::upgrade::on(&mut request))
+            }
+            None => Way::Http1,
+        };
         *request.uri_mut() = self.target(path, request.headers_mut());
         *request.version_mut() = if is_http2 { Version::HTTP_2 } else { Version::HTTP_11 };
         request.extensions_mut().clear();
@@ -206,19 +210,20 @@ impl Shared {
         let mut response = match way {
             Way::Http1 => self.by_http1(request, upload).await?,
             Way::Http2 => Box::pin(self.by_http2(request, upload)).await?,
-            Way::Upgrade(_, client) => return Box::pin(self.upgrade(request, upload, client)).await,
+            Way::Upgrade(client) => return Box::pin(self.upgrade(request, upload, client)).await,
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let text = "the server behind this proxy changed the protocol without a request";
-            return Err(Failure::Refused(StatusCode::BAD_GATEWAY, text));
+            return Err(Failure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
         }
         self.finish(&mut response);
         Ok(response)
     }
 
-    /// Returns the target of a request to the upstream.
+    /// Returns the target of a request to the upstream, which names the host once: here by HTTP/2, else in its field.
     fn target(&self, path: PathAndQuery, fields: &mut HeaderMap) -> Uri {
         if !self.upstream.is_http2() {
+            // Requests by HTTP/1.0 may have none.
+            fields.entry(HOST).or_insert_with(|| self.upstream.host());
             return Uri::from(path);
         }
         let host = fields.remove(HOST).and_then(|host| host.to_str().ok()?.parse().ok());
@@ -328,6 +333,9 @@ impl Shared {
         let mut response = answered.map_err(Failure::Upstream)?;
         let has_changed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let protocol = fields::upgrade(response.headers()).filter(|_| has_changed);
+        if has_changed && protocol.is_none() {
+            return Err(Failure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
+        }
         if has_changed {
             tokio::spawn(tunnel(client, hyper::upgrade::on(&mut response)));
         }

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::HeaderValue;
 use http::uri::Authority;
 use hyper::rt;
 
@@ -63,6 +64,11 @@ impl FromStr for Upstream {
 impl Upstream {
     pub(super) fn authority(&self) -> &Authority {
         &self.authority
+    }
+
+    /// Returns the `Host` of requests that have none.
+    pub(super) fn host(&self) -> HeaderValue {
+        HeaderValue::from_str(self.authority.as_str()).expect("internal: an authority is visible ASCII")
     }
 
     pub(super) fn is_http2(&self) -> bool {

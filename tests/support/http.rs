@@ -137,6 +137,21 @@ where
     addr
 }
 
+/// Starts an upstream that runs a function on each raw connection.
+pub async fn raw_upstream<R: Future<Output = ()> + Send + 'static>(
+    talk: impl Fn(TcpStream) -> R + Send + 'static,
+) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(talk(stream));
+        }
+    });
+    addr
+}
+
 pub fn boxed<B>(body: B) -> AnyBody
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,

@@ -90,6 +90,53 @@ fn a_change_to_http2_is_not_passed_on() {
 }
 
 #[test]
+fn a_request_without_a_host_gets_that_of_the_upstream() {
+    on_both(async || {
+        let (upstream, seen) = scripted(OK).await;
+        let addr = proxy(plan(upstream, false)).await;
+        let mut client = Raw::connect(addr).await;
+        client.send("GET / HTTP/1.0\r\nX-Forwarded-For:\r\n\r\n").await;
+        assert_eq!(client.head().await.status, 200);
+        let seen = soon_seen(&seen, "\r\n\r\n").await;
+        assert!(seen.contains(&format!("host: {upstream}\r\n")), "{seen}");
+        assert!(seen.contains("x-forwarded-for: 127.0.0.1\r\n"), "{seen}");
+    });
+}
+
+#[test]
+fn a_request_to_no_resource_reaches_both_versions() {
+    on_both(async || {
+        let upstream = start(mirror).await;
+        for upstream_h2 in [false, true] {
+            let addr = proxy(plan(upstream, upstream_h2)).await;
+            let mut client = Raw::connect(addr).await;
+            client.send("OPTIONS * HTTP/1.1\r\nHost: mill\r\n\r\n").await;
+            assert_eq!(client.head().await.status, 200, "HTTP/2: {upstream_h2}");
+        }
+    });
+}
+
+#[test]
+fn a_change_to_no_protocol_is_no_tunnel() {
+    on_both(async || {
+        for fields in ["", "Connection: upgrade\r\nUpgrade: h2c\r\n"] {
+            let upstream = raw_upstream(move |mut stream| async move {
+                head_of(&mut stream).await;
+                let head = format!("HTTP/1.1 101 Switching Protocols\r\n{fields}\r\n");
+                stream.write_all(head.as_bytes()).await.unwrap();
+                // Until the proxy leaves.
+                let _ = stream.read(&mut [0]).await;
+            })
+            .await;
+            let addr = proxy(plan(upstream, false)).await;
+            let mut client = Raw::connect(addr).await;
+            client.send("GET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n").await;
+            assert_eq!(client.head().await.status, 502, "{fields}");
+        }
+    });
+}
+
+#[test]
 fn clients_are_told_apart_by_the_scheme_of_the_proxy() {
     on_both(async || {
         let (upstream, seen) = scripted(OK).await;

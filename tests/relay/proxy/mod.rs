@@ -25,7 +25,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::support::http::{Answer, Raw, boxed, h1, h2, narrow, on_both, request, sha256, start, start_hyper, whole};
+use crate::support::http::{
+    Answer, Raw, boxed, h1, h2, narrow, on_both, raw_upstream, request, sha256, start, start_hyper, whole,
+};
 use crate::support::{lacks, noise, skip};
 
 /// Timeout of operations that must complete.
@@ -42,21 +44,6 @@ async fn proxy(plan: ProxyBuilder) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     tokio::spawn(serve(listener, plan.build()).limits(Limits::default().streaming(|_| true)).into_future());
-    addr
-}
-
-/// Starts an upstream that runs a function on each raw connection.
-async fn raw_upstream<R: Future<Output = ()> + Send + 'static>(
-    talk: impl Fn(TcpStream) -> R + Send + 'static,
-) -> SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            tokio::spawn(talk(stream));
-        }
-    });
     addr
 }
 
