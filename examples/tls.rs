@@ -32,12 +32,18 @@ struct Options {
     /// Directory to serve.
     #[arg(long, value_name = "DIR", default_value = ".")]
     root: PathBuf,
-    /// Certificate chain, PEM; by default one is made for localhost, self-signed.
+    /// Certificate chain, PEM; by default one is made for localhost, self-signed. Several are chosen by name (SNI).
     #[arg(long, value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// Its private key, PEM.
+    cert: Vec<PathBuf>,
+    /// Its private key, PEM; one for each chain.
     #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
+    key: Vec<PathBuf>,
+    /// Keys of session tickets: created if there are none, and rotated every six hours.
+    #[arg(long, value_name = "FILE")]
+    ticket_keys: Option<PathBuf>,
+    /// Root certificates of clients, PEM. Clients without a certificate are refused.
+    #[arg(long, value_name = "FILE")]
+    client_roots: Option<PathBuf>,
 }
 
 #[tokio::main]
@@ -46,18 +52,30 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: Options) -> Result<(), String> {
-    let made = options.cert.is_none();
-    let tls = match options.cert.zip(options.key) {
-        Some((cert, key)) => {
-            let tls = Tls::from_files(cert, key).map_err(|e| report(&e))?;
-            tls.reload_every(Duration::from_secs(60))
-        }
-        None => {
-            eprintln!("the certificate is self-signed: clients need an option to trust it (curl --insecure)");
-            let (cert, key) = self_signed()?;
-            Tls::from_pem(cert, key).map_err(|e| report(&e))?
-        }
-    };
+    if options.cert.len() != options.key.len() {
+        return Err(format!(
+            "{} --cert and {} --key: each certificate needs its key",
+            options.cert.len(),
+            options.key.len()
+        ));
+    }
+    let made = options.cert.is_empty();
+    let mut builder = Tls::builder().reload_every(Duration::from_secs(60));
+    if made {
+        eprintln!("the certificate is self-signed: clients need an option to trust it (curl --insecure)");
+        let (cert, key) = self_signed()?;
+        builder = builder.certificate_pem(cert, key);
+    }
+    for (cert, key) in options.cert.into_iter().zip(options.key) {
+        builder = builder.certificate_files(cert, key);
+    }
+    if let Some(file) = options.ticket_keys {
+        builder = builder.ticket_keys(file).rotate_ticket_keys(Duration::from_secs(6 * 60 * 60));
+    }
+    if let Some(roots) = options.client_roots {
+        builder = builder.client_roots_file(roots);
+    }
+    let tls = builder.build().map_err(|e| report(&e))?;
     let mut hangup = signal(SignalKind::hangup()).map_err(|e| e.to_string())?;
     let handle = tls.clone();
     tokio::spawn(async move {

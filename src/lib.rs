@@ -59,6 +59,8 @@
 //! | `axum` | | the listeners implement `axum::serve::Listener` |
 //! | `client` | | `net::Connector` for `hyper_util::client::legacy::Client` |
 //! | `metrics` | | `metrics::record_metrics` for the metrics facade |
+//! | `ring` | yes | the cryptography of `tls`; nothing without it |
+//! | `aws-lc-rs` | | the same by AWS-LC, which is faster and takes longer to build |
 //! | `redis` | | `sse::log::redis`: a log that several processes share; implies `sse` |
 //! | `tls` | | `server::tls`: TLS by rustls; implies `server` |
 //! | `tonic` | | the streams implement tonic's `Connected`; `net::Incoming` |

@@ -63,6 +63,13 @@ pub(crate) fn certificate_kept(error: &(dyn Error + 'static)) {
     let _ = error;
 }
 
+#[cfg(feature = "tls")]
+pub(crate) fn ticket_keys_kept(path: &std::path::Path, error: &std::io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(target: "millstream", path = %path.display(), error = error as &dyn Error, "the old ticket keys stay in use");
+    let _ = (path, error);
+}
+
 pub(crate) fn unsupported(capability: &str, reason: &str) {
     #[cfg(feature = "tracing")]
     tracing::info!(target: "millstream", capability, reason, "not supported here");

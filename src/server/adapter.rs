@@ -40,6 +40,12 @@ impl<S> Adapter<S> {
     pub(super) fn conn_state(&self) -> &Arc<ConnState> {
         &self.conn_state
     }
+
+    /// Returns what is added to each request.
+    #[cfg(feature = "tls")]
+    pub(super) fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
 }
 
 impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {

@@ -10,10 +10,10 @@ use super::protocols::Protocols;
 use super::supervise::aborted;
 use super::version::Version;
 use crate::net::Rewind;
-use crate::server::tls::Tls;
+use crate::server::tls::{ClientCertificate, Tls};
 
 /// Begins a connection over TLS.
-pub(super) fn secure<I, S>(tls: Tls, protocols: Arc<Protocols>, stream: I, adapter: Adapter<S>) -> Step
+pub(super) fn secure<I, S>(tls: Tls, protocols: Arc<Protocols>, stream: I, mut adapter: Adapter<S>) -> Step
 where
     I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Rewind + Unpin + Send + 'static,
     S: HttpService,
@@ -26,6 +26,9 @@ where
             Ok(Err(error)) => return Next::Ended(Err(error.into())),
             Err(_) => return Next::Ended(Err(aborted())),
         };
+        if let Some(chain) = stream.session().peer_certificates() {
+            adapter.extensions_mut().insert(ClientCertificate::new(chain));
+        }
         let version = match stream.alpn() {
             Some(b"h2") => Version::Two,
             Some(_) => Version::One,

@@ -17,7 +17,6 @@ use tokio::runtime::Builder;
 use tokio::task::yield_now;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::codec::LengthDelimitedCodec;
 
@@ -171,10 +170,8 @@ fn an_inner_writer_that_takes_no_pieces_is_counted_once() {
 async fn tls() -> (TlsStream<DuplexStream>, tokio_rustls::server::TlsStream<DuplexStream>) {
     let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let server = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![made.cert.into()], key).unwrap();
-    let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let client = crate::support::tls::client([made.cert.der().clone()]).with_no_client_auth();
+    let server = crate::support::tls::server().with_single_cert(vec![made.cert.into()], key).unwrap();
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let connector = TlsConnector::from(Arc::new(client));
     let acceptor = TlsAcceptor::from(Arc::new(server));

@@ -21,7 +21,6 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tower::{Layer, service_fn};
 
 use crate::decode::{ALL, Decoder, whole};
@@ -74,9 +73,7 @@ impl Client {
             Way::TlsOne => "http/1.1",
             Way::TlsTwo => "h2",
         };
-        let mut roots = RootCertStore::empty();
-        roots.add(der.clone()).unwrap();
-        let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let mut config = crate::support::tls::client([der.clone()]).with_no_client_auth();
         config.alpn_protocols = vec![alpn.into()];
         let stream = TcpStream::connect(addr).await.unwrap();
         let connector = TlsConnector::from(Arc::new(config));

@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::ClientConfig;
 
 use crate::support::alone::ran_in_child;
 use crate::support::http::{BoxError, Flavour, narrow, on_both};
@@ -215,9 +215,7 @@ const ALL: [Over; 3] = [Over::Ours, Over::Tokio, Over::Tls];
 static TLS: LazyLock<(Tls, Arc<ClientConfig>)> = LazyLock::new(|| {
     let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
     let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.into()).unwrap();
-    (tls, Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))
+    (tls, Arc::new(crate::support::tls::client([made.cert.into()]).with_no_client_auth()))
 });
 
 /// What a client does, in order.

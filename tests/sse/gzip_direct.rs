@@ -16,8 +16,8 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::gzip::{builder, by_python, whole};
 use crate::parse::{Parser, Seen};
@@ -55,9 +55,7 @@ impl Servers {
     async fn start(hub: &Hub) -> Self {
         let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
         let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
-        let mut roots = RootCertStore::empty();
-        roots.add(made.cert.into()).unwrap();
-        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let config = crate::support::tls::client([made.cert.into()]).with_no_client_auth();
         let service = || {
             let hub = hub.clone();
             tower::service_fn(move |request: Request<RequestBody>| {

@@ -21,6 +21,7 @@ pub mod seccomp;
 pub mod served;
 pub mod skips;
 pub mod strace;
+pub mod tls;
 pub mod tree;
 pub mod ways;
 

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::support::http::{Raw, narrow, on_both, sha256};
@@ -28,10 +28,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 fn configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let server = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![made.cert.into()], key).unwrap();
-    let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let client = crate::support::tls::client([made.cert.der().clone()]).with_no_client_auth();
+    let server = crate::support::tls::server().with_single_cert(vec![made.cert.into()], key).unwrap();
     (Arc::new(server), Arc::new(client))
 }
 

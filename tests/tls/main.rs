@@ -13,7 +13,7 @@ use hyper::{Request, Response, header};
 use millstream::files::Files;
 use millstream::net::TcpListener;
 use millstream::server;
-use millstream::server::tls::Tls;
+use millstream::server::tls::{ClientCertificate, Tls, TlsBuilder};
 use millstream::server::{Limits, RequestBody};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
@@ -24,16 +24,19 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
 mod abuse;
+mod clients;
 mod counts;
 mod files;
 mod gone;
 mod protocols;
 mod records;
 mod reload;
+mod several;
 #[path = "../support/mod.rs"]
 mod support;
 
 use support::http::{Answer, Raw, boxed};
+use support::tls::any_client;
 use support::tree::{KEPT, LARGE, believed, tree, truncate};
 
 struct Identity {
@@ -49,7 +52,11 @@ impl Identity {
     }
 
     fn tls(&self) -> Tls {
-        Tls::from_pem(&self.certificate, &self.key).unwrap()
+        self.builder().build().unwrap()
+    }
+
+    fn builder(&self) -> TlsBuilder {
+        Tls::builder().certificate_pem(&self.certificate, &self.key)
     }
 }
 
@@ -65,8 +72,7 @@ fn client(versions: &[&'static SupportedProtocolVersion], alpn: &[&str]) -> Arc<
     for identity in IDENTITIES.iter() {
         roots.add(identity.der.clone()).unwrap();
     }
-    let mut config =
-        ClientConfig::builder_with_protocol_versions(versions).with_root_certificates(roots).with_no_client_auth();
+    let mut config = any_client(versions).with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     Arc::new(config)
 }
@@ -132,6 +138,10 @@ async fn answer(files: &Files, dir: &std::path::Path, request: Request<RequestBo
                 (n < TOKENS).then_some((Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(TOKEN))), n + 1))
             });
             Response::new(boxed(StreamBody::new(Box::pin(tokens))))
+        }
+        "/client" => {
+            let certificate = request.extensions().get::<ClientCertificate>();
+            Response::new(boxed(Full::from(certificate.map_or("none".to_owned(), |shown| format!("{shown:?}")))))
         }
         "/mirror" => protocols::mirror(request),
         _ => support::tree::ask_and_cut(files, dir, &request).await,

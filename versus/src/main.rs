@@ -23,6 +23,8 @@ use options::{Args, Command};
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    // Both ends and all contenders in Rust have the same cryptography.
+    tokio_rustls::rustls::crypto::ring::default_provider().install_default().expect("called first");
     cli::exit(match args.command {
         None => run::run(&args.run),
         Some(Command::Compare { before, after }) => report::compare(&before, &after),

@@ -1,4 +1,4 @@
-//! Errors of certificates and keys.
+//! Errors of configurations.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use tokio_rustls::rustls;
 
-/// Error of a certificate or its key. A previous configuration stays in use.
+/// Error of a TLS configuration or a file it is made of. A previous configuration stays in use.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -19,9 +19,19 @@ pub enum TlsError {
     Key(String, String),
     /// The key belongs to another certificate: places of the certificate and the key.
     Mismatch(String, String),
+    /// Roots for certificates of clients that cannot be used: place and reason.
+    ClientRoots(String, String),
+    /// Revocation lists for certificates of clients that cannot be used: place and reason.
+    Revocations(String, String),
+    /// Keys for session tickets that cannot be used: place and reason.
+    TicketKeys(String, String),
+    /// A [builder](super::TlsBuilder) without a certificate.
+    NoCertificate,
+    /// No cryptography: the features `ring` and `aws-lc-rs` are off, and the process has installed none.
+    NoCryptography,
     /// The cryptography failed, for instance without randomness.
     Setup(rustls::Error),
-    /// No files to reload: not created by [`Tls::from_files`](super::Tls::from_files).
+    /// No files to reload: everything was given as text or as a configuration of rustls.
     NoFiles,
 }
 
@@ -29,12 +39,20 @@ impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(path, _) => write!(f, "{}: the file cannot be read", path.display()),
-            Self::Certificate(place, why) | Self::Key(place, why) => write!(f, "{place}: {why}"),
+            Self::Certificate(place, why)
+            | Self::Key(place, why)
+            | Self::ClientRoots(place, why)
+            | Self::Revocations(place, why)
+            | Self::TicketKeys(place, why) => write!(f, "{place}: {why}"),
             Self::Mismatch(certificate, key) => {
                 write!(f, "{key}: this is not the private key of the first certificate in {certificate}")
             }
+            Self::NoCertificate => f.write_str("no certificate: add one by `certificate_files` or `certificate_pem`"),
+            Self::NoCryptography => {
+                f.write_str("no cryptography: enable the feature `ring` or `aws-lc-rs`, or set a provider")
+            }
             Self::Setup(_) => f.write_str("TLS cannot be set up"),
-            Self::NoFiles => f.write_str("the certificate was not read from files: replace it by `replace_pem`"),
+            Self::NoFiles => f.write_str("nothing was read from files: replace the certificate by `replace_pem`"),
         }
     }
 }

@@ -260,6 +260,7 @@ writes!(hyper::rt::Write);
 mod tests {
     use super::*;
     use crate::server::tls::Tls;
+    use crate::server::tls::provider::provider;
     use std::future::poll_fn;
     use std::sync::Arc;
     use tokio::io::{AsyncReadExt, DuplexStream, duplex};
@@ -297,7 +298,8 @@ mod tests {
         let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(made.cert.into()).unwrap();
-        let trusting = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
+        let trusting = ClientConfig::builder_with_provider(provider().unwrap()).with_safe_default_protocol_versions();
+        let trusting = Arc::new(trusting.unwrap().with_root_certificates(roots).with_no_client_auth());
         let (ours, theirs) = duplex(WRITE_MAX / 4);
         let (ours, theirs) = tokio::join!(
             TlsAcceptor::from(tls.config()).accept(Counted(ours, 0)),

@@ -21,7 +21,6 @@ use millstream::server::tls::Tls;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::{JOB, answer, hex, holds, limits, only, start};
 use crate::support::http::on_both;
@@ -129,9 +128,7 @@ fn bodies_of_every_length_arrive_over_tls() {
                 async { Ok::<_, Infallible>(answer.await) }
             });
             tokio::spawn(server::serve(listener, service).limits(limits()).tls(tls).into_future());
-            let mut roots = RootCertStore::empty();
-            roots.add(made.cert.der().clone()).unwrap();
-            let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+            let mut config = crate::support::tls::client([made.cert.der().clone()]).with_no_client_auth();
             config.alpn_protocols = vec![if two { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
             let connector = TlsConnector::from(Arc::new(config));
             let tcp = TcpStream::connect(addr).await.unwrap();

@@ -1,0 +1,214 @@
+//! Builder of a TLS configuration.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_rustls::rustls::crypto::CryptoProvider;
+
+use super::clients::Clients;
+use super::config::Tls;
+use super::error::TlsError;
+use super::identity::Identity;
+use super::pem::Pem;
+use super::provider;
+use super::sources::Sources;
+use super::tickets::TicketFile;
+
+/// How often a server whose ticket keys rotate checks its files, if nothing else is set.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// Builder of [`Tls`], from [`Tls::builder`].
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use millstream::server::tls::Tls;
+///
+/// let tls = Tls::builder()
+///     .certificate_files("example.org.pem", "example.org.key")
+///     .certificate_files("example.com.pem", "example.com.key")
+///     .ticket_keys("tickets.key")
+///     .rotate_ticket_keys(Duration::from_secs(6 * 60 * 60))
+///     .client_roots_file("staff-ca.pem")
+///     .optional_client_certificate()
+///     .reload_every(Duration::from_secs(60))
+///     .build()?;
+/// # Ok::<(), millstream::server::tls::TlsError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct TlsBuilder {
+    provider: Option<Arc<CryptoProvider>>,
+    identities: Vec<Identity>,
+    roots: Option<Pem>,
+    revoked: Option<Pem>,
+    optional: bool,
+    tickets: Option<PathBuf>,
+    rotate_every: Option<Duration>,
+    every: Option<Duration>,
+}
+
+impl Tls {
+    /// Returns a builder without a certificate.
+    pub fn builder() -> TlsBuilder {
+        TlsBuilder::new()
+    }
+
+    /// Reads a PEM certificate chain, the server's certificate first, and its key (PKCS #8, PKCS #1 or SEC 1). Blocks.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read or used, or the key belongs to another certificate. The error names the file.
+    pub fn from_files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsError> {
+        Self::builder().certificate_files(certificate, key).build()
+    }
+
+    /// Reads a certificate chain and its key, as [`from_files`](Self::from_files), from PEM texts.
+    ///
+    /// # Errors
+    ///
+    /// If a text has nothing usable, or the key belongs to another certificate.
+    pub fn from_pem(certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<Self, TlsError> {
+        Self::builder().certificate_pem(certificate, key).build()
+    }
+}
+
+impl TlsBuilder {
+    fn new() -> Self {
+        Self {
+            provider: None,
+            identities: Vec::new(),
+            roots: None,
+            revoked: None,
+            optional: false,
+            tickets: None,
+            rotate_every: None,
+            every: None,
+        }
+    }
+
+    /// Adds a PEM certificate chain, the server's certificate first, and its key (PKCS #8, PKCS #1 or SEC 1).
+    ///
+    /// With several, the server name that a client requests (SNI) chooses: first a certificate with this DNS name, then
+    /// one with a wildcard for its first label, else the first that was added. Of several for a name it is the first
+    /// whose key the client supports, so that a certificate with an RSA key can follow one with an ECDSA key.
+    pub fn certificate_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identities.push(Identity::new(Pem::File(certificate.into()), Pem::File(key.into())));
+        self
+    }
+
+    /// Adds a certificate chain and its key, as [`certificate_files`](Self::certificate_files), from PEM texts.
+    pub fn certificate_pem(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
+        let text = |text: &[u8]| Pem::Text(text.to_vec());
+        self.identities.push(Identity::new(text(certificate.as_ref()), text(key.as_ref())));
+        self
+    }
+
+    /// Sends the OCSP response in a file (DER, RFC 6960) with the certificate added last, to clients that ask for it. Its
+    /// contents and age are not checked: another program keeps it up to date, for instance `openssl ocsp`.
+    ///
+    /// # Panics
+    ///
+    /// If no certificate was added.
+    pub fn ocsp_file(mut self, response: impl Into<PathBuf>) -> Self {
+        let identity = self.identities.last_mut().expect("ocsp_file: add the certificate first");
+        identity.ocsp = Some(response.into());
+        self
+    }
+
+    /// Requires certificates of clients (mutual TLS) that lead to a root certificate in this PEM file. Requests have the
+    /// certificate as [`ClientCertificate`](super::ClientCertificate) in their extensions. A handshake without a valid
+    /// one fails.
+    pub fn client_roots_file(mut self, roots: impl Into<PathBuf>) -> Self {
+        self.roots = Some(Pem::File(roots.into()));
+        self
+    }
+
+    /// Requires certificates of clients as [`client_roots_file`](Self::client_roots_file), with roots in a PEM text.
+    pub fn client_roots_pem(mut self, roots: impl AsRef<[u8]>) -> Self {
+        self.roots = Some(Pem::Text(roots.as_ref().to_vec()));
+        self
+    }
+
+    /// Refuses certificates of clients that a revocation list in this PEM file names (CRL, RFC 5280). Those of an issuer
+    /// without a list are accepted, as are those that a list after its next update does not name.
+    ///
+    /// Sessions that were verified with other roots or lists are not resumed.
+    pub fn client_revocations_file(mut self, lists: impl Into<PathBuf>) -> Self {
+        self.revoked = Some(Pem::File(lists.into()));
+        self
+    }
+
+    /// Accepts clients without a certificate as well. A certificate that is sent has to be valid.
+    pub fn optional_client_certificate(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    /// Reads the keys of session tickets from a file, so that sessions can be resumed after a restart, and with other
+    /// instances that have the same file: 1 to 16 keys of 32 random bytes. The first encrypts, all decrypt. A ticket is
+    /// accepted for 12 hours, and only with the same settings for certificates of clients.
+    ///
+    /// Anyone who has such a key can decrypt recorded sessions of TLS 1.2. Keep the file private, and replace old keys,
+    /// or let the server [do so](Self::rotate_ticket_keys).
+    pub fn ticket_keys(mut self, file: impl Into<PathBuf>) -> Self {
+        self.tickets = Some(file.into());
+        self
+    }
+
+    /// Makes the server create the file of [`ticket_keys`](Self::ticket_keys) if there is none, with mode 0600, and put a
+    /// new key first when the file is older than `age`. Two older keys are kept. The file is checked with the others,
+    /// every minute without [`reload_every`](Self::reload_every).
+    ///
+    /// If the file cannot be replaced, the old keys stay in use, and an error is logged.
+    pub fn rotate_ticket_keys(mut self, age: Duration) -> Self {
+        self.rotate_every = Some(age);
+        self
+    }
+
+    /// Sets the cryptography. By default it is that which the process has
+    /// [installed](CryptoProvider::install_default), else AWS-LC with the feature `aws-lc-rs`, else ring with the feature
+    /// `ring`.
+    pub fn provider(mut self, provider: Arc<CryptoProvider>) -> Self {
+        self.provider = Some(provider);
+        self
+    }
+
+    /// Makes a server check the files at this interval; see [`Tls::reload_every`].
+    ///
+    /// # Panics
+    ///
+    /// If `period` is zero.
+    pub fn reload_every(mut self, period: Duration) -> Self {
+        assert!(!period.is_zero(), "reload_every: the period is zero");
+        self.every = Some(period);
+        self
+    }
+
+    /// Reads the files. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// If there is no cryptography or no certificate, or a file or text cannot be read or used. The error names the file.
+    ///
+    /// # Panics
+    ///
+    /// If revocation lists or [`optional_client_certificate`](Self::optional_client_certificate) are set without roots,
+    /// or a rotation without a file of ticket keys.
+    pub fn build(self) -> Result<Tls, TlsError> {
+        assert!(
+            self.roots.is_some() || (self.revoked.is_none() && !self.optional),
+            "certificates of clients are verified with roots only: call client_roots_file"
+        );
+        assert!(self.tickets.is_some() || self.rotate_every.is_none(), "rotate_ticket_keys: call ticket_keys");
+        let provider = self.provider.map_or_else(provider::provider, Ok)?;
+        let mut sources = Sources::new(provider);
+        sources.identities = self.identities;
+        let (revoked, optional) = (self.revoked, self.optional);
+        sources.clients = self.roots.map(|roots| Clients { roots, revoked, optional });
+        let rotate_every = self.rotate_every;
+        sources.tickets = self.tickets.map(|path| TicketFile::new(path, rotate_every));
+        Tls::new(sources, self.every.or(rotate_every.map(|_| EVERY)))
+    }
+}
