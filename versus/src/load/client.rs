@@ -14,13 +14,16 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncRead, AsyncWrite};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{ClientConfig, HandshakeKind, RootCertStore};
 
 use super::{Gauge, Job, Protocol, histogram, noise};
 
@@ -79,21 +82,68 @@ fn text(error: impl std::error::Error) -> String {
 }
 
 async fn connect(address: SocketAddr, protocol: Protocol) -> Result<Sender, String> {
+    if protocol.is_tls() {
+        return shake(secure(address, &connector(protocol, true)?).await?, protocol.is_h2()).await;
+    }
+    shake(dial(address).await?, protocol.is_h2()).await
+}
+
+async fn dial(address: SocketAddr) -> Result<TcpStream, String> {
     let stream = TcpStream::connect(address).await.map_err(text)?;
     stream.set_nodelay(true).map_err(text)?;
-    if !protocol.is_tls() {
-        return shake(stream, protocol.is_h2()).await;
-    }
+    Ok(stream)
+}
+
+fn connector(protocol: Protocol, resumes: bool) -> Result<TlsConnector, String> {
     let roots = TLS.get().ok_or("no certificate is trusted")?;
     let mut config = ClientConfig::builder().with_root_certificates(roots.clone()).with_no_client_auth();
-    let alpn: &[u8] = if protocol.is_h2() { b"h2" } else { b"http/1.1" };
-    config.alpn_protocols = vec![alpn.to_vec()];
+    config.alpn_protocols = vec![if protocol.is_h2() { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+    if !resumes {
+        config.resumption = Resumption::disabled();
+    }
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+async fn secure(address: SocketAddr, connector: &TlsConnector) -> Result<TlsStream<TcpStream>, String> {
     let name = ServerName::try_from("localhost").map_err(text)?;
-    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(text)?;
-    if stream.get_ref().1.alpn_protocol() != Some(alpn) {
+    let stream = connector.connect(name, dial(address).await?).await.map_err(text)?;
+    if stream.get_ref().1.alpn_protocol() != connector.config().alpn_protocols.first().map(Vec::as_slice) {
         return Err("the server agreed to another version of HTTP".to_owned());
     }
-    shake(stream, protocol.is_h2()).await
+    Ok(stream)
+}
+
+/// Asks once on each of one connection after the other.
+async fn handshakes(
+    job: &Job,
+    resumed: bool,
+    gauge: &Gauge,
+    latencies: &RefCell<Histogram<u64>>,
+) -> Result<(), String> {
+    let connector = connector(job.protocol, resumed)?;
+    let mut answered = false;
+    let mut first = true;
+    loop {
+        let started = Instant::now();
+        let mut stream = secure(job.address, &connector).await?;
+        // Thousands of connections that end at once would keep their ports for a minute.
+        SockRef::from(stream.get_ref().0).set_linger(Some(Duration::ZERO)).map_err(text)?;
+        let resumes = stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed);
+        if resumes != resumed && !first {
+            return Err(format!("the session was {}", if resumes { "resumed" } else { "not resumed" }));
+        }
+        first = false;
+        let request = format!("GET {} HTTP/1.1\r\nhost: localhost\r\n\r\n", job.path);
+        stream.write_all(request.as_bytes()).await.map_err(text)?;
+        // The answers of all servers are shorter, and have one record. Tickets come before it.
+        let mut buffer = [0; 1024];
+        let n = stream.read(&mut buffer).await.map_err(text)?;
+        if !buffer[..n].starts_with(b"HTTP/1.1 200 OK\r\n") {
+            return Err(format!("{} was answered {:?}", job.path, String::from_utf8_lossy(&buffer[..n])));
+        }
+        gauge.add_bytes(n);
+        gauge.complete(started.elapsed(), &mut latencies.borrow_mut(), &mut answered);
+    }
 }
 
 async fn shake<S>(stream: S, h2: bool) -> Result<Sender, String>
@@ -120,6 +170,10 @@ pub(super) fn run(job: &Job, gauge: &Gauge) -> Result<Histogram<u64>, String> {
     let runtime = runtime()?;
     let uri = uri(job.protocol, &job.path);
     let all = async {
+        if let Some(resumed) = job.handshakes {
+            let all = (0..job.connections).map(|_| handshakes(job, resumed, gauge, &latencies));
+            return try_join_all(all).await.map(drop);
+        }
         let mut senders = Vec::new();
         for _ in 0..job.connections {
             let sender = connect(job.address, job.protocol).await?;

@@ -55,6 +55,8 @@ pub(crate) struct Job {
     pub(crate) upload: Option<&'static [u8]>,
     /// Whether responses are endless streams of events.
     pub(crate) events: bool,
+    /// Whether each request has a connection of its own, and then whether it resumes the session of the one before.
+    pub(crate) handshakes: Option<bool>,
 }
 
 /// Phases of a round after the first, 0, in which connections are made.

@@ -23,6 +23,8 @@ pub(crate) struct Cell {
 pub(crate) enum Work {
     /// 12 bytes of JSON.
     Hello,
+    /// 12 bytes of JSON on a new connection with a full handshake, or one that resumes a session.
+    Handshake { resumed: bool },
     /// A file of so many bytes.
     File(u64),
     /// 100 events of 40 bytes, each computed after the one before.
@@ -86,7 +88,7 @@ impl Cell {
         match self.work {
             Work::File(len) | Work::Upload(len) | Work::Relay(len) => Some(len),
             Work::Tokens => Some(TOKENS),
-            Work::Hello | Work::Events(_) => None,
+            Work::Hello | Work::Handshake { .. } | Work::Events(_) => None,
         }
     }
 
@@ -98,6 +100,8 @@ impl Cell {
     pub(crate) fn describe(&self) -> String {
         let what = match self.work {
             Work::Hello => "12 bytes of JSON".to_owned(),
+            Work::Handshake { resumed: false } => "12 bytes of JSON after a full handshake".to_owned(),
+            Work::Handshake { resumed: true } => "12 bytes of JSON after a resumed handshake".to_owned(),
             Work::File(len) => format!("a file of {}", size(len)),
             Work::Tokens => "100 tokens one by one".to_owned(),
             Work::Events(hz) => format!("one event to all readers, {hz} times a second"),
@@ -167,7 +171,7 @@ const QUICK: [&str; 17] = [
 
 fn whole(cpus: usize) -> Vec<Cell> {
     use Protocol::{H2, TlsH1, TlsH2};
-    use Work::{Events, File, Hello, Relay, Tokens, Upload};
+    use Work::{Events, File, Handshake, Hello, Relay, Tokens, Upload};
     let mut cells = vec![
         Cell::new("json/1", Hello, 1),
         Cell::new("json/64", Hello, 64),
@@ -198,9 +202,13 @@ fn whole(cpus: usize) -> Vec<Cell> {
         Cell::new("http2/64k", File(64 * KIB), 4).over(H2, 16),
         Cell::new("http2/16m", File(16 * MIB), 2).over(H2, 4),
         Cell::new("http2/tokens", Tokens, 4).over(H2, 16),
+        Cell::new("tls/handshakes", Handshake { resumed: false }, 16).over(TlsH1, 1),
+        Cell::new("tls/resumed", Handshake { resumed: true }, 16).over(TlsH1, 1),
         Cell::new("tls/1k", File(KIB), 64).over(TlsH1, 1),
+        Cell::new("tls/10k", File(10 * KIB), 64).over(TlsH1, 1),
         Cell::new("tls/64k", File(64 * KIB), 64).over(TlsH1, 1),
         Cell::new("tls/16m", File(16 * MIB), 4).over(TlsH1, 1),
+        Cell::new("tls/100m", File(100 * MIB), 2).over(TlsH1, 1),
         Cell::new("tls/tokens", Tokens, 64).over(TlsH1, 1),
         Cell::new("tls/http2-64k", File(64 * KIB), 4).over(TlsH2, 16),
     ];

@@ -139,7 +139,7 @@ impl Round<'_> {
         let check = |len| load::client::check(server.address, cell.protocol, &path, len);
         let (got, wanted) = match cell.work {
             Work::File(len) | Work::Relay(len) => (check(Some(len))?, len),
-            Work::Hello => (check(None)?, 12),
+            Work::Hello | Work::Handshake { .. } => (check(None)?, 12),
             Work::Tokens => (check(None)?, TOKENS),
             Work::Events(_) | Work::Upload(_) => return Ok(()),
         };
@@ -163,6 +163,7 @@ impl Round<'_> {
                     streams: cell.streams,
                     upload: if let Work::Upload(len) = cell.work { Some(site::upload(len)) } else { None },
                     events: matches!(cell.work, Work::Events(_)),
+                    handshakes: if let Work::Handshake { resumed } = cell.work { Some(resumed) } else { None },
                 };
                 first += connections;
                 job

@@ -105,7 +105,7 @@ fn name(len: u64) -> String {
 /// Returns the path that the load asks for. Uploads add the number of their connection.
 pub(super) fn path(work: Work) -> String {
     match work {
-        Work::Hello => "/hello".to_owned(),
+        Work::Hello | Work::Handshake { .. } => "/hello".to_owned(),
         Work::File(len) | Work::Relay(len) => format!("/f/{}", name(len)),
         Work::Tokens => "/tokens".to_owned(),
         Work::Events(_) => "/events".to_owned(),

@@ -56,7 +56,7 @@ impl Nginx {
 
     pub(super) fn can(&self, cell: &Cell) -> bool {
         let work = match cell.work {
-            Work::Hello | Work::File(_) => true,
+            Work::Hello | Work::Handshake { .. } | Work::File(_) => true,
             Work::Tokens | Work::Events(_) => false,
             Work::Upload(_) => self.dav,
             Work::Relay(_) => self.relay != Relay::No,
