@@ -8,7 +8,7 @@ use millstream::server::tls::{TlsBuilder, TlsError};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SignatureAlgorithm};
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::pki_types::UnixTime;
-use tokio_rustls::rustls::{DigitallySignedStruct, Error, SignatureScheme};
+use tokio_rustls::rustls::{CipherSuite, DigitallySignedStruct, Error, SignatureScheme};
 
 use super::*;
 use crate::support::http::on_both;
@@ -155,6 +155,39 @@ fn a_builder_tells_what_is_missing() {
         panics(|_| Tls::builder().ocsp_file("response.der")),
     ]);
     assert_eq!(texts.len(), 3, "{texts:?}");
+}
+
+#[test]
+fn the_server_prefers_aes_128_and_the_client_decides_on_chacha20() {
+    use CipherSuite::{TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256};
+    on_both(async || {
+        let own = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+        for (provider, offered, expected) in [
+            (None, [1, 0, 2], TLS13_AES_128_GCM_SHA256),
+            (None, [0, 2, 1], TLS13_AES_128_GCM_SHA256),
+            (None, [2, 0, 1], TLS13_CHACHA20_POLY1305_SHA256),
+            (Some(&own), [1, 0, 2], TLS13_AES_256_GCM_SHA384),
+            (Some(&own), [2, 0, 1], TLS13_CHACHA20_POLY1305_SHA256),
+        ] {
+            let mut builder = IDENTITIES[0].builder();
+            if let Some(provider) = provider {
+                builder = builder.provider(Arc::clone(provider));
+            }
+            let server = Server::start(builder.build().unwrap()).await;
+            let names = [TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256];
+            let mut client = tokio_rustls::rustls::crypto::ring::default_provider();
+            let all = std::mem::take(&mut client.cipher_suites);
+            let suite = |n: usize| *all.iter().find(|suite| suite.suite() == names[n]).unwrap();
+            client.cipher_suites = offered.map(suite).to_vec();
+            let config = ClientConfig::builder_with_provider(Arc::new(client)).with_protocol_versions(BOTH).unwrap();
+            let mut roots = RootCertStore::empty();
+            roots.add(IDENTITIES[0].der.clone()).unwrap();
+            let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
+            let stream = connect(server.addr, &config).await;
+            let chosen = stream.get_ref().1.negotiated_cipher_suite().unwrap().suite();
+            assert_eq!(chosen, expected, "of {offered:?}, with the default: {}", provider.is_none());
+        }
+    });
 }
 
 #[test]

@@ -8,6 +8,10 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+#[cfg(feature = "aws-lc-rs")]
+use tokio_rustls::rustls::crypto::aws_lc_rs as cryptography;
+#[cfg(not(feature = "aws-lc-rs"))]
+use tokio_rustls::rustls::crypto::ring as cryptography;
 
 #[path = "../../examples/common/mod.rs"]
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "the servers use a part of what the examples share")]
@@ -24,7 +28,7 @@ use options::{Args, Command};
 fn main() -> ExitCode {
     let args = Args::parse();
     // Both ends and all contenders in Rust have the same cryptography.
-    tokio_rustls::rustls::crypto::ring::default_provider().install_default().expect("called first");
+    cryptography::default_provider().install_default().expect("called first");
     cli::exit(match args.command {
         None => run::run(&args.run),
         Some(Command::Compare { before, after }) => report::compare(&before, &after),

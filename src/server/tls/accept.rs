@@ -5,7 +5,8 @@ use std::io;
 use std::pin::Pin;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::rustls::server::Acceptor;
 
 use super::config::Tls;
 use super::stream::TlsStream;
@@ -51,7 +52,9 @@ impl Tls {
             refuse(&mut stream).await?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS; answered with 400"));
         }
-        let stream = TlsStream::new(TlsAcceptor::from(self.config()).accept(stream).await?);
+        let started = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let config = self.config_for(started.client_hello().cipher_suites());
+        let stream = TlsStream::new(started.into_stream(config).await?);
         attempt.counter = if stream.is_resumed() { Counter::TlsResumed } else { Counter::TlsHandshakes };
         Ok(stream)
     }

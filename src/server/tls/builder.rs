@@ -167,7 +167,7 @@ impl TlsBuilder {
         self
     }
 
-    /// Sets the cryptography. By default it is that which the process has
+    /// Sets the cryptography, whose cipher suites are preferred in their order. By default it is that which the process has
     /// [installed](CryptoProvider::install_default), else AWS-LC with the feature `aws-lc-rs`, else ring with the feature
     /// `ring`.
     pub fn provider(mut self, provider: Arc<CryptoProvider>) -> Self {

@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::{CipherSuite, ServerConfig};
 
 use super::error::TlsError;
 use super::identity::Identity;
 use super::names::ByName;
 use super::pem::Pem;
+use super::provider;
 use super::sources::Sources;
 use crate::counters::log;
 use crate::counters::{Counter, count};
@@ -35,7 +36,8 @@ use crate::counters::{Counter, count};
 ///
 /// TLS 1.3 and 1.2; HTTP/2 or HTTP/1.1 by ALPN, or without ALPN by the client's first bytes. Sessions are resumed by
 /// tickets, whose keys are created by this process, change every six hours, and survive a reload. Early data (0-RTT) is
-/// off, because it can be replayed. [`builder`](Self::builder) adds certificates for several names, certificates of
+/// off, because it can be replayed. Of AES-128-GCM, AES-256-GCM and ChaCha20-Poly1305 the server prefers the first, and
+/// ChaCha20-Poly1305 for clients that prefer it to AES. [`builder`](Self::builder) adds certificates for several names, certificates of
 /// clients, and ticket keys in a file; for other options, [`from_config`](Self::from_config) takes a configuration of
 /// rustls.
 #[derive(Clone)]
@@ -45,10 +47,25 @@ pub struct Tls {
 }
 
 struct Shared {
-    /// For new connections. Locked once for each of them, and never during a read of files.
-    config: Mutex<Arc<ServerConfig>>,
+    /// Locked once for each connection, and never during a read of files.
+    current: Mutex<Current>,
     /// Locked during a read, so that an older read does not replace a newer one. `None` for a configuration of rustls.
     sources: Mutex<Option<Sources>>,
+}
+
+/// The configuration for new connections.
+struct Current {
+    config: Arc<ServerConfig>,
+    /// The same for clients that prefer ChaCha20 to AES; absent for a configuration of rustls.
+    for_chacha: Option<Arc<ServerConfig>>,
+}
+
+impl Current {
+    fn new(config: Arc<ServerConfig>) -> Self {
+        let mut for_chacha = ServerConfig::clone(&config);
+        for_chacha.ignore_client_order = false;
+        Self { config, for_chacha: Some(Arc::new(for_chacha)) }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -59,12 +76,13 @@ impl Tls {
     /// Uses a configuration of rustls unchanged, with its ALPN, tickets, client certificates and versions. Set
     /// `alpn_protocols` to `h2` and `http/1.1`: browsers use HTTP/2 only if it is offered.
     pub fn from_config(config: Arc<ServerConfig>) -> Self {
-        Self { shared: Arc::new(Shared { config: Mutex::new(config), sources: Mutex::new(None) }), every: None }
+        let current = Mutex::new(Current { config, for_chacha: None });
+        Self { shared: Arc::new(Shared { current, sources: Mutex::new(None) }), every: None }
     }
 
     pub(super) fn new(mut sources: Sources, every: Option<Duration>) -> Result<Self, TlsError> {
-        let config = Mutex::new(sources.read()?);
-        Ok(Self { shared: Arc::new(Shared { config, sources: Mutex::new(Some(sources)) }), every })
+        let current = Mutex::new(Current::new(sources.read()?));
+        Ok(Self { shared: Arc::new(Shared { current, sources: Mutex::new(Some(sources)) }), every })
     }
 
     /// Makes a server with this configuration check the files at this interval, and reload them if they have changed.
@@ -106,7 +124,7 @@ impl Tls {
     }
 
     fn read(&self, sources: &mut Sources) -> Result<(), TlsError> {
-        let read = sources.read().map(|config| *lock(&self.shared.config) = config);
+        let read = sources.read().map(|config| *lock(&self.shared.current) = Current::new(config));
         count(if read.is_ok() { Counter::TlsReloads } else { Counter::TlsReloadsRefused }, 1);
         read
     }
@@ -121,23 +139,30 @@ impl Tls {
         let text = |text: &[u8]| Pem::Text(text.to_vec());
         let identity = Identity::new(text(certificate.as_ref()), text(key.as_ref()));
         let mut sources = lock(&self.shared.sources);
-        let config = match &mut *sources {
-            Some(sources) => sources.replace(identity)?,
+        let current = match &mut *sources {
+            Some(sources) => Current::new(sources.replace(identity)?),
             // Keeps the user's other settings.
             None => {
                 let mut config = ServerConfig::clone(&self.config());
                 let identity = identity.read(config.crypto_provider())?;
                 config.cert_resolver = Arc::new(ByName::new(vec![Arc::new(identity)]));
-                Arc::new(config)
+                Current { config: Arc::new(config), for_chacha: None }
             }
         };
-        *lock(&self.shared.config) = config;
+        *lock(&self.shared.current) = current;
         Ok(())
     }
 
     /// Returns the configuration for new connections.
     pub fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&lock(&self.shared.config))
+        Arc::clone(&lock(&self.shared.current).config)
+    }
+
+    /// Returns the configuration for a client that offers these cipher suites.
+    pub(super) fn config_for(&self, offered: &[CipherSuite]) -> Arc<ServerConfig> {
+        let current = lock(&self.shared.current);
+        let for_chacha = current.for_chacha.as_ref().filter(|_| provider::prefers_chacha(offered));
+        Arc::clone(for_chacha.unwrap_or(&current.config))
     }
 }
 

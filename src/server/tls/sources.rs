@@ -99,6 +99,7 @@ impl Sources {
         let builder = builder.with_protocol_versions(&[&TLS13, &TLS12])?;
         let mut config =
             builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(ByName::new(identities)));
+        config.ignore_client_order = true;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         if let Some(tickets) = tickets {
             config.ticketer = tickets;
