@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -24,11 +24,17 @@ struct Upload {
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     frames: AtomicUsize,
+    ended: AtomicBool,
 }
 
 impl Progress {
     pub(super) fn frames(&self) -> usize {
         self.frames.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether all of it was received from the client.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 }
 
@@ -60,6 +66,7 @@ impl Body for OutBody {
         let Some(Upload { body, progress }) = &mut self.0 else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
         progress.frames.fetch_add(1, Ordering::Relaxed);
+        progress.ended.store(frame.is_none() || body.is_end_stream(), Ordering::Relaxed);
         Poll::Ready(frame)
     }
 

@@ -1,0 +1,100 @@
+//! Requests as the upstream gets them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderValue, TE, TRANSFER_ENCODING};
+use http::uri::Uri;
+use http::{Method, Request, StatusCode, Version};
+use http_body::Body;
+use hyper::upgrade::OnUpgrade;
+
+use super::builder::Options;
+use super::failure::Failure;
+use super::fields;
+use super::origin::Origin;
+use super::request_body::{BoxError, OutBody, Progress};
+use crate::server::identity;
+
+/// A request for the upstream, whatever version that speaks: the target is a path, and the host is in its field.
+pub(super) struct Outgoing {
+    pub(super) request: Request<OutBody>,
+    pub(super) upload: Option<Arc<Progress>>,
+    /// The client's side of a change of the protocol, if the request asks for one.
+    pub(super) change: Option<OnUpgrade>,
+}
+
+impl Outgoing {
+    pub(super) fn new<B>(mut request: Request<B>, origin: &Origin, options: &Options) -> Result<Self, Failure>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let path = match request.uri().path_and_query() {
+            Some(path) if *request.method() != Method::CONNECT => path.clone(),
+            _ => {
+                let text = "this proxy forwards requests with a path only";
+                return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
+            }
+        };
+        let may_change = origin.has_http1() && request.version() == Version::HTTP_11;
+        let protocol = fields::upgrade(request.headers()).filter(|_| may_change);
+        let peer = identity::peer(request.extensions());
+        let is_tls = identity::connection(request.extensions()).is_some_and(|connection| connection.is_tls());
+        let by_connection = HeaderValue::from_static(if is_tls { "https" } else { "http" });
+        let scheme = options.scheme.as_ref().unwrap_or(&by_connection);
+        fields::forward(&mut request, peer, scheme, options.forwarded);
+        let change = protocol.map(|protocol| {
+            fields::set_upgrade(request.headers_mut(), protocol);
+            hyper::upgrade::on(&mut request)
+        });
+        *request.uri_mut() = Uri::from(path);
+        request.extensions_mut().clear();
+        let (parts, body) = request.into_parts();
+        let (body, upload) = OutBody::new(body);
+        Ok(Self { request: Request::from_parts(parts, body), upload, change })
+    }
+}
+
+/// Makes a request one of HTTP/1.1, which names the host in its field.
+pub(super) fn into_http1(request: &mut Request<OutBody>, origin: &Origin) {
+    *request.version_mut() = Version::HTTP_11;
+    if let Some(host) = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
+        request.headers_mut().insert(HOST, host);
+    }
+    *request.uri_mut() = path(request);
+    let is_unknown = !request.body().is_end_stream() && request.body().size_hint().exact().is_none();
+    let fields = request.headers_mut();
+    fields.remove(TE);
+    // Requests by HTTP/1.0 may have none.
+    fields.entry(HOST).or_insert_with(|| origin.upstream.host());
+    if is_unknown {
+        // Otherwise hyper sends no body with a GET.
+        fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
+/// Makes a request one of HTTP/2, which names the host in its target.
+pub(super) fn into_http2(request: &mut Request<OutBody>, origin: &Origin) {
+    *request.version_mut() = Version::HTTP_2;
+    let fields = request.headers_mut();
+    fields.remove(TRANSFER_ENCODING);
+    let host = fields.remove(HOST).and_then(|host| host.to_str().ok()?.parse().ok());
+    let authority = host.unwrap_or_else(|| origin.upstream.authority().clone());
+    let path = path(request).into_parts().path_and_query.expect("internal: a target with a path");
+    let uri = Uri::builder().scheme(origin.upstream.scheme()).authority(authority).path_and_query(path);
+    *request.uri_mut() = uri.build().expect("internal: parts of valid URIs");
+}
+
+fn path(request: &Request<OutBody>) -> Uri {
+    Uri::from(request.uri().path_and_query().expect("internal: a target with a path").clone())
+}
+
+/// Returns the same request. It has no body.
+pub(super) fn again(request: &Request<OutBody>) -> Request<OutBody> {
+    let mut again = Request::new(OutBody::empty());
+    *again.method_mut() = request.method().clone();
+    *again.uri_mut() = request.uri().clone();
+    *again.version_mut() = request.version();
+    *again.headers_mut() = request.headers().clone();
+    again
+}
