@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Version};
 
 /// Connection fields, removed even if `Connection` does not name them.
@@ -49,6 +49,11 @@ pub(super) fn upgrade(fields: &HeaderMap) -> Option<HeaderValue> {
 /// Returns whether the connection ends after the message.
 pub(super) fn closes(fields: &HeaderMap) -> bool {
     words(fields, &CONNECTION).any(|word| word.eq_ignore_ascii_case("close"))
+}
+
+/// Returns whether the client waits until the server wants the body (RFC 9110 §10.1.1).
+pub(super) fn expects_continue(fields: &HeaderMap) -> bool {
+    words(fields, &EXPECT).any(|word| word.eq_ignore_ascii_case("100-continue"))
 }
 
 /// Requests, or agrees to, a change of protocol.

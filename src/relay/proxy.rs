@@ -72,7 +72,13 @@ use crate::body::direct::DirectBody;
 ///
 /// Protocol changes of HTTP/1.1, such as WebSockets, are passed on to an upstream of HTTP/1.1: both connections become a
 /// tunnel. Requests to change to `h2c` are answered without the change, because later requests would pass by this proxy.
-/// `CONNECT` gets a 501. Interim responses other than `100 Continue` are not passed on.
+/// `CONNECT` gets a 501.
+///
+/// # Interim responses
+///
+/// A body that the client sends only after `100 Continue` is asked for when an upstream of HTTP/1.1 does so, or after a second,
+/// because it need not; a final response before that ends the request without the body. Over HTTP/2 the upstream gets the body
+/// at once. Other interim responses, such as `103 Early Hints`, are not passed on, because hyper's server sends none.
 #[derive(Clone)]
 pub struct Proxy(Arc<Shared>);
 

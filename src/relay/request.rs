@@ -1,6 +1,6 @@
 //! Requests as the upstream gets them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderValue, TE, TRANSFER_ENCODING};
@@ -29,6 +29,7 @@ impl Outgoing {
     where
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
+        let version = request.version();
         let path = match request.uri().path_and_query() {
             Some(path) if *request.method() != Method::CONNECT => path.clone(),
             _ => {
@@ -36,7 +37,7 @@ impl Outgoing {
                 return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
             }
         };
-        let may_change = origin.has_http1() && request.version() == Version::HTTP_11;
+        let may_change = origin.has_http1() && version == Version::HTTP_11;
         let protocol = fields::upgrade(request.headers()).filter(|_| may_change);
         let peer = identity::peer(request.extensions());
         let is_tls = identity::connection(request.extensions()).is_some_and(|connection| connection.is_tls());
@@ -51,8 +52,25 @@ impl Outgoing {
         request.extensions_mut().clear();
         let (parts, body) = request.into_parts();
         let (body, upload) = OutBody::new(body);
-        Ok(Self { request: Request::from_parts(parts, body), upload, change })
+        let mut request = Request::from_parts(parts, body);
+        if upload.is_some() && version >= Version::HTTP_11 && fields::expects_continue(request.headers()) {
+            hold(&mut request);
+        }
+        Ok(Self { request, upload, change })
     }
+}
+
+/// Holds the body back until the upstream sends `100 Continue`.
+fn hold(request: &mut Request<OutBody>) {
+    let want = Mutex::new(Some(request.body_mut().hold()));
+    hyper::ext::on_informational(request, move |interim| {
+        if interim.status() == StatusCode::CONTINUE
+            && let Some(want) = want.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            // Fails only if the body has gone.
+            let _ = want.send(());
+        }
+    });
 }
 
 /// Makes a request one of HTTP/1.1, which names the host in its field.
@@ -76,6 +94,8 @@ pub(super) fn into_http1(request: &mut Request<OutBody>, origin: &Origin) {
 /// Makes a request one of HTTP/2, which names the host in its target.
 pub(super) fn into_http2(request: &mut Request<OutBody>, origin: &Origin) {
     *request.version_mut() = Version::HTTP_2;
+    // hyper does not tell of interim responses: a body that waits for one is sent.
+    request.extensions_mut().clear();
     let fields = request.headers_mut();
     fields.remove(TRANSFER_ENCODING);
     let host = fields.remove(HOST).and_then(|host| host.to_str().ok()?.parse().ok());
