@@ -38,9 +38,9 @@ pub struct ProxyBuilder {
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
-impl ProxyBuilder {
-    pub(super) fn new(upstream: Upstream) -> Self {
-        let options = Options {
+impl Default for Options {
+    fn default() -> Self {
+        Self {
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(30),
             silence: Duration::from_secs(300),
@@ -53,10 +53,15 @@ impl ProxyBuilder {
             scheme: None,
             forwarded: false,
             stamps: HeaderMap::new(),
-        };
+        }
+    }
+}
+
+impl ProxyBuilder {
+    pub(super) fn new(upstream: Upstream) -> Self {
         Self {
             upstream,
-            options,
+            options: Options::default(),
             #[cfg(feature = "tls")]
             tls: None,
         }

@@ -11,7 +11,6 @@ use tokio::sync::MutexGuard;
 
 use super::failure::Failure;
 use super::request_body::OutBody;
-use super::stream::Stream;
 
 /// Bytes of a response that are read ahead of the client.
 const WINDOW: u32 = 64 << 10;
@@ -41,7 +40,10 @@ impl Http2 {
     }
 
     /// Begins to use a connection for all requests. `head` is the maximum size of the head of a response.
-    pub(super) async fn begin(&self, stream: Stream, head: usize) -> Result<Sender, Failure> {
+    pub(super) async fn begin<S>(&self, stream: S, head: usize) -> Result<Sender, Failure>
+    where
+        S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    {
         let mut builder = Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(WINDOW).initial_connection_window_size(ALL_WINDOWS);
         builder.max_header_list_size(head.try_into().unwrap_or(u32::MAX));
@@ -64,4 +66,27 @@ pub(super) async fn send(mut sender: Sender, request: Request<OutBody>) -> Resul
         Some(request) => Failure::Unsent(Box::new(request)),
         None => Failure::Upstream(failed.into_error()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_vanishes_is_noticed() {
+        let (ours, mut theirs) = duplex(1 << 16);
+        let http2 = Http2::default();
+        let sender = http2.begin(TokioIo::new(ours), 1000).await.unwrap();
+        // Settings and their acknowledgement, and no more.
+        theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0]).await.unwrap();
+        let swallowing = tokio::spawn(async move { theirs.read_to_end(&mut Vec::new()).await });
+        let request = Request::get("http://mill/").body(OutBody::empty()).unwrap();
+        let sending = tokio::time::timeout(Duration::from_secs(3600), send(sender, request));
+        let failed = sending.await.expect("no response in an hour");
+        assert!(matches!(failed, Err(Failure::Upstream(_))));
+        assert!(http2.current().is_none(), "the connection is used no more");
+        swallowing.abort();
+    }
 }

@@ -5,6 +5,7 @@ mod direct;
 mod faults;
 mod framing;
 mod interim;
+mod kept;
 mod limits;
 mod passing;
 mod tls;
