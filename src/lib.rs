@@ -60,7 +60,7 @@
 //! | `client` | | `net::Connector` for `hyper_util::client::legacy::Client` |
 //! | `metrics` | | `metrics::record_metrics` for the metrics facade |
 //! | `redis` | | `sse::log::redis`: a log that several processes share; implies `sse` |
-//! | `tls` | | `server::tls`: TLS by rustls; implies `server` |
+//! | `tls` | | `server::tls`: TLS by rustls, and upstreams of `relay` over it; implies `server` |
 //! | `tonic` | | the streams implement tonic's `Connected`; `net::Incoming` |
 //! | `tracing` | | events for operators, and spans of connections and requests |
 //!

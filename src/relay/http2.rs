@@ -78,7 +78,7 @@ mod tests {
     async fn a_host_that_vanishes_is_noticed() {
         let (ours, mut theirs) = duplex(1 << 16);
         let http2 = Http2::default();
-        let sender = http2.begin(TokioIo::new(ours), 1000).await.unwrap();
+        let Ok(sender) = http2.begin(TokioIo::new(ours), 1000).await else { panic!("no connection") };
         // Settings and their acknowledgement, and no more.
         theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0]).await.unwrap();
         let swallowing = tokio::spawn(async move { theirs.read_to_end(&mut Vec::new()).await });

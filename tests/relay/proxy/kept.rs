@@ -32,6 +32,68 @@ fn a_request_that_may_not_be_repeated_avoids_an_ended_connection() {
 }
 
 #[test]
+fn an_ended_connection_gives_way_to_one_that_is_kept() {
+    on_both(async || {
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let [first, second, gone] = [(); 3].map(|()| Arc::new(Notify::new()));
+        let (count, told) = (Arc::clone(&accepted), (Arc::clone(&first), Arc::clone(&second), Arc::clone(&gone)));
+        let upstream = raw_upstream(move |mut stream| {
+            let ends = count.fetch_add(1, Ordering::Relaxed) == 1;
+            let (first, second, gone) = told.clone();
+            async move {
+                loop {
+                    let head = head_of(&mut stream).await;
+                    if head.starts_with("GET /wait") {
+                        if ends { second.notified().await } else { first.notified().await }
+                    }
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+                    if ends {
+                        drop(stream);
+                        return gone.notify_one();
+                    }
+                }
+            }
+        })
+        .await;
+        let built = plan(upstream, false).build();
+        let addr = proxy_of(built.clone()).await;
+        let ask = |path| async move { timeout(SOON, async { Raw::connect(addr).await.get(path).await.0 }).await };
+        let asking = [tokio::spawn(ask("/wait")), tokio::spawn(ask("/wait"))];
+        soon("both are sent", || accepted.load(Ordering::Relaxed) == 2).await;
+        // The second becomes idle last, and would be taken first.
+        first.notify_one();
+        soon("one is idle", || built.idle_connections() == 1).await;
+        second.notify_one();
+        for asked in asking {
+            assert_eq!(asked.await.unwrap(), Ok(200));
+        }
+        gone.notified().await;
+        // Its end has arrived.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(ask("/").await, Ok(200));
+        assert_eq!(accepted.load(Ordering::Relaxed), 2, "the kept connection is used");
+    });
+}
+
+#[test]
+fn a_connection_with_more_than_its_response_is_not_kept() {
+    on_both(async || {
+        let upstream = raw_upstream(async |mut stream| {
+            head_of(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok and more").await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        })
+        .await;
+        let built = plan(upstream, false).build();
+        let addr = proxy_of(built.clone()).await;
+        assert_eq!(Raw::connect(addr).await.get("/").await, (200, b"ok".to_vec()));
+        // A connection is given back before its place.
+        soon("the request ends", || built.state().in_progress == 0).await;
+        assert_eq!(built.idle_connections(), 0);
+    });
+}
+
+#[test]
 fn idle_connections_are_closed_in_time_whatever_runtime_has_ended() {
     watched(|| {
         let upstream_runtime = Flavour::TwoWorkers.runtime();
