@@ -62,7 +62,7 @@
 //! | `ring` | yes | the cryptography of `tls`; nothing without it |
 //! | `aws-lc-rs` | | the same by AWS-LC, which is faster and takes longer to build |
 //! | `redis` | | `sse::log::redis`: a log that several processes share; implies `sse` |
-//! | `tls` | | `server::tls`: TLS by rustls; implies `server` |
+//! | `tls` | | `server::tls`: TLS by rustls, and upstreams of `relay` over it; implies `server` |
 //! | `tonic` | | the streams implement tonic's `Connected`; `net::Incoming` |
 //! | `tracing` | | events for operators, and spans of connections and requests |
 //!

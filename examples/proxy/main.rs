@@ -1,18 +1,24 @@
 //! A proxy in front of one server, for HTTP or for plain bytes. Try it with the `serve` example behind it:
 //!
-//! `cargo run --release --features relay --example proxy -- --to 127.0.0.1:8080`, then open `http://127.0.0.1:8082/`.
+//! `cargo run --release --features relay,tls --example proxy -- --to 127.0.0.1:8080`, then open `http://127.0.0.1:8082/`.
 //! `--help` lists the options. Ctrl-C ends it.
 //!
 //! `relay::Proxy` passes on requests, and `copy::copy_bidirectional` bytes.
 
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use millstream::Capabilities;
 use millstream::net::{Accept, Connector, TcpListener, UnixListener};
 use millstream::relay::{Proxy, Upstream};
+use millstream::server::tls::rustls::crypto::ring;
+use millstream::server::tls::rustls::pki_types::CertificateDer;
+use millstream::server::tls::rustls::pki_types::pem::PemObject;
+use millstream::server::tls::rustls::{ClientConfig, RootCertStore};
 use millstream::server::{Limits, serve};
 
 use options::{Listen, Options};
@@ -63,15 +69,35 @@ fn print_banner(address: &str, options: &Options) {
     println!("{address} passes {what} to {to}, workers: {workers}\n{}", Capabilities::get());
 }
 
+/// Returns how an upstream is reached whose certificate is of one of the authorities in a file.
+fn trusting(ca: &Path) -> io::Result<Arc<ClientConfig>> {
+    let named = |e: &dyn std::fmt::Display| io::Error::other(format!("{}: {e}", ca.display()));
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_file_iter(ca).map_err(|e| named(&e))? {
+        roots.add(root.map_err(|e| named(&e))?).map_err(|e| named(&e))?;
+    }
+    let provider = Arc::new(ring::default_provider());
+    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = versions.map_err(io::Error::other)?.with_root_certificates(roots).with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
 /// Forwards the connections of `listener`.
 async fn pass<L: Accept<Stream: AsFd>>(listener: L, options: Options) -> io::Result<()> {
     let (connect, answer) = options.timeouts();
     if options.tcp {
         return relay(listener, Connector::new().timeout(connect), options.to).await;
     }
-    let prefix = if options.h2 { "h2c:" } else { "" };
+    let prefix = match &options.ca {
+        Some(_) => "https://",
+        None if options.h2 => "h2c:",
+        None => "",
+    };
     let upstream: Upstream = format!("{prefix}{}", options.to).parse().map_err(io::Error::other)?;
-    let proxy = Proxy::builder(upstream).connect_timeout(connect).timeout(answer);
+    let mut proxy = Proxy::builder(upstream).connect_timeout(connect).timeout(answer);
+    if let Some(ca) = options.ca {
+        proxy = proxy.upstream_tls(trusting(&ca)?);
+    }
     let proxy = options.stamps.into_iter().fold(proxy, |proxy, (name, value)| proxy.response_header(name, value));
     // The limit on body size is left to the server behind the proxy.
     let limits = Limits::default().streaming(|_| true);

@@ -32,6 +32,9 @@ pub(crate) struct Options {
     /// The server speaks HTTP/2, without TLS.
     #[arg(long)]
     pub(crate) h2: bool,
+    /// The server speaks TLS; its certificate is of an authority in this PEM file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["h2", "tcp"])]
+    pub(crate) ca: Option<PathBuf>,
     /// Sets this field in every response; may be repeated.
     #[arg(long = "stamp", value_name = "NAME:VALUE", value_parser = stamp)]
     pub(crate) stamps: Vec<(HeaderName, HeaderValue)>,

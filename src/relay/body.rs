@@ -15,9 +15,10 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::gate::Place;
 use super::http1::Http1;
 use super::pool::Pool;
-use super::upstream::{Stream, inner};
+use super::stream::{Stream, inner};
 use crate::body::direct::Direct;
 use crate::buf::lease;
 use crate::copy::Moving;
@@ -34,9 +35,13 @@ pub(super) struct ResponseBody {
     silence: Silence,
     /// The pool to which the connection may return.
     pool: Option<Arc<Pool>>,
-    has_upload: bool,
+    /// Whether the connection may be taken from hyper: it is a plain socket, and the request had no body, of which hyper might
+    /// hold bytes.
+    may_take: bool,
     /// A frame of hyper, taken by [`Direct::is_direct`].
     peeked: Option<Peeked>,
+    /// The place of the request, up to the end of its response.
+    place: Option<Place>,
 }
 
 type Peeked = Option<hyper::Result<Frame<Bytes>>>;
@@ -59,8 +64,9 @@ impl ResponseBody {
             left,
             silence: Silence::new(Duration::MAX),
             pool: None,
-            has_upload: false,
+            may_take: false,
             peeked: None,
+            place: None,
         }
     }
 
@@ -72,8 +78,9 @@ impl ResponseBody {
             left,
             silence: Silence::new(silence),
             pool: None,
-            has_upload: false,
+            may_take: false,
             peeked: None,
+            place: None,
         }
     }
 
@@ -86,39 +93,48 @@ impl ResponseBody {
         has_upload: bool,
     ) -> Self {
         let left = body.size_hint().exact();
+        let may_take = connection.is_plain() && !has_upload;
         let source = Source::Http1(connection, body);
-        let mut this = Self { source, left, silence: Silence::new(silence), pool, has_upload, peeked: None };
+        let silence = Silence::new(silence);
+        let mut this = Self { source, left, silence, pool, may_take, peeked: None, place: None };
         if left == Some(0) {
             this.end();
         }
         this
     }
 
-    /// Ends the body in order. Gives the connection back.
+    /// Keeps the place of the request until the body ends.
+    pub(super) fn hold(&mut self, place: Place) {
+        self.place = Some(place).filter(|_| !matches!(self.source, Source::Ended));
+    }
+
+    /// Ends the body in order. Gives the connection back, and then the place.
     fn end(&mut self) {
-        let connection = match std::mem::replace(&mut self.source, Source::Ended) {
-            Source::Http1(connection, _) => Some(connection),
-            Source::Socket(mut stream, rest, _) => {
-                stream.unread(&rest);
-                Http1::new(*stream)
-            }
-            Source::Ended | Source::Text(_) | Source::Spawned(_) => None,
-        };
-        if let (Some(connection), Some(pool)) = (connection, self.pool.take()) {
-            pool.put(connection);
+        let source = std::mem::replace(&mut self.source, Source::Ended);
+        if let Some(pool) = self.pool.take() {
+            let connection = match source {
+                Source::Http1(connection, _) => Some(connection),
+                Source::Socket(mut stream, rest, _) => {
+                    stream.unread(&rest);
+                    pool.begin(*stream)
+                }
+                Source::Ended | Source::Text(_) | Source::Spawned(_) => None,
+            };
+            connection.map(|connection| pool.put(connection));
         }
+        self.place = None;
     }
 
     fn fail(&mut self, error: io::Error) -> io::Error {
         self.source = Source::Ended;
         self.pool = None;
+        self.place = None;
         error
     }
 
-    /// Returns whether the connection can be taken from hyper: the request had no body, of which hyper might hold bytes, and
-    /// the rest is worth it.
+    /// Returns whether the connection can be taken from hyper, and the rest is worth it.
     fn is_to_take(&self) -> bool {
-        self.left.is_some_and(|left| left >= DIRECT_MIN) && !self.has_upload
+        self.left.is_some_and(|left| left >= DIRECT_MIN) && self.may_take
     }
 
     /// Takes the connection from hyper if it holds no frame.
@@ -202,6 +218,7 @@ impl ResponseBody {
             Some(Err(_)) => {
                 self.source = Source::Ended;
                 self.pool = None;
+                self.place = None;
             }
             None => self.end(),
         }

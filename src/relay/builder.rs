@@ -1,10 +1,15 @@
 //! Options of a proxy.
 
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
 
+use super::http1::{FIELDS, HeadLimits};
 use super::upstream::Upstream;
+#[cfg(feature = "tls")]
+use crate::server::tls::rustls::ClientConfig;
 
 #[derive(Clone, Debug)]
 pub(super) struct Options {
@@ -13,33 +18,88 @@ pub(super) struct Options {
     pub(super) silence: Duration,
     pub(super) idle: usize,
     pub(super) idle_timeout: Duration,
-    pub(super) scheme: HeaderValue,
+    pub(super) requests: usize,
+    pub(super) queue: (usize, Duration),
+    pub(super) heads: HeadLimits,
+    pub(super) breaker: (u32, Duration),
+    /// `None`: that of the client's connection.
+    pub(super) scheme: Option<HeaderValue>,
+    pub(super) forwarded: bool,
     pub(super) stamps: HeaderMap,
 }
 
-/// Options of a [`Proxy`](super::Proxy).
+/// Options of a [`Proxy`](super::Proxy). All limits are set by default.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ProxyBuilder {
     pub(super) upstream: Upstream,
     pub(super) options: Options,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
-impl ProxyBuilder {
-    pub(super) fn new(upstream: Upstream) -> Self {
-        let options = Options {
+impl Default for Options {
+    fn default() -> Self {
+        Self {
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(30),
             silence: Duration::from_secs(300),
             idle: 256,
             idle_timeout: Duration::from_secs(60),
-            scheme: HeaderValue::from_static("http"),
+            requests: 10_000,
+            queue: (1000, Duration::from_secs(10)),
+            heads: HeadLimits { bytes: 64 << 10, fields: FIELDS },
+            breaker: (u32::MAX, Duration::ZERO),
+            scheme: None,
+            forwarded: false,
             stamps: HeaderMap::new(),
-        };
-        Self { upstream, options }
+        }
+    }
+}
+
+impl ProxyBuilder {
+    pub(super) fn new(upstream: Upstream) -> Self {
+        Self {
+            upstream,
+            options: Options::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
     }
 
-    /// Sets the time limit to connect; 5 s by default.
+    /// Sets how connections to an upstream of `https:` are secured: the roots that are trusted, a certificate of this proxy,
+    /// versions. There is no default: which authorities speak for a server behind a proxy, often one of its own, is for the
+    /// operator to say.
+    ///
+    /// Sessions are kept by the configuration, and its clones. If it names no protocols (ALPN), HTTP/2 and HTTP/1.1 are
+    /// offered; name one to have no other.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use millstream::relay::Proxy;
+    /// use millstream::server::tls::rustls::pki_types::{CertificateDer, pem::PemObject};
+    /// use millstream::server::tls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+    ///
+    /// # fn build() -> Result<Proxy, Box<dyn std::error::Error>> {
+    /// let mut roots = RootCertStore::empty();
+    /// for root in CertificateDer::pem_file_iter("authority.pem")? {
+    ///     roots.add(root?)?;
+    /// }
+    /// let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    ///     .with_safe_default_protocol_versions()?
+    ///     .with_root_certificates(roots)
+    ///     .with_no_client_auth();
+    /// Ok(Proxy::builder("https://backend.internal".parse()?).upstream_tls(Arc::new(config)).build())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn upstream_tls(mut self, config: Arc<ClientConfig>) -> Self {
+        self.tls = Some(config);
+        self
+    }
+
+    /// Sets the time limit to connect, with the handshake of TLS; 5 s by default.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.options.connect_timeout = limit;
         self
@@ -70,15 +130,61 @@ impl ProxyBuilder {
         self
     }
 
-    /// Sets the scheme that clients use, for `X-Forwarded-Proto`; `http` by default. Set `https` behind
-    /// [`Serve::tls`](crate::server::Serve), or behind a server that ends TLS.
+    /// Sets the maximum number of requests at the upstream, up to the ends of their responses; tunnels count too. 10 000 by
+    /// default. Over HTTP/1.1 it is the maximum number of connections. Further requests [wait](Self::queue).
+    pub fn requests(mut self, most: usize) -> Self {
+        self.options.requests = most;
+        self
+    }
+
+    /// Sets how many requests wait while there are [too many](Self::requests), and for how long: 1000, and 10 s. Others are
+    /// answered with 503.
+    pub fn queue(mut self, most: usize, limit: Duration) -> Self {
+        self.options.queue = (most, limit);
+        self
+    }
+
+    /// Sets the limits of the head of a response: its bytes, 64 KiB by default, and its fields, 100. A response that exceeds
+    /// one is answered with 502. Over HTTP/2 the bytes count as
+    /// [RFC 9113 §6.5.2](https://www.rfc-editor.org/rfc/rfc9113#section-6.5.2) says, with 32 for each field.
+    pub fn response_head(mut self, bytes: usize, fields: usize) -> Self {
+        self.options.heads = HeadLimits { bytes, fields };
+        self
+    }
+
+    /// Sets a circuit breaker: after so many failures in a row, requests are answered with 503 and `Retry-After` for the
+    /// `back_off`. Then one request is sent, and its outcome decides. A failure is a connection that is refused, ended before
+    /// the head of a response, or without it in [time](Self::timeout); a response with any status is none.
+    ///
+    /// There is none by default: there is no other server to ask, and a client that knows a request that fails could close
+    /// the way of all others.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `failures` is 0.
+    #[track_caller]
+    pub fn breaker(mut self, failures: u32, back_off: Duration) -> Self {
+        assert!(failures > 0, "a circuit that no failure opens would always be open");
+        self.options.breaker = (failures, back_off);
+        self
+    }
+
+    /// Sets the scheme that clients use, for `X-Forwarded-Proto` and `Forwarded`. By default `https` on a connection whose TLS
+    /// [`serve`](crate::server::serve()) ends, and else `http`: set it behind a server that ends TLS.
     ///
     /// # Panics
     ///
     /// Panics if `scheme` is not a valid value of a field.
     #[track_caller]
     pub fn scheme(mut self, scheme: &str) -> Self {
-        self.options.scheme = HeaderValue::from_str(scheme).expect("a scheme such as https");
+        self.options.scheme = Some(HeaderValue::from_str(scheme).expect("a scheme such as https"));
+        self
+    }
+
+    /// Sets whether requests get `Forwarded` ([RFC 7239](https://www.rfc-editor.org/rfc/rfc7239)) too: the address of the
+    /// client, its `Host`, and the scheme. Not by default; a field of the client is passed on either way.
+    pub fn forwarded(mut self, on: bool) -> Self {
+        self.options.forwarded = on;
         self
     }
 

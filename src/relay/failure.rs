@@ -2,11 +2,14 @@
 
 use std::error::Error;
 use std::io;
+use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Request, Response, StatusCode, Version};
 
 use super::body::ResponseBody;
+#[cfg(feature = "tls")]
+use super::error::HandshakeError;
 use super::fields;
 use super::request_body::OutBody;
 use crate::counters::log;
@@ -16,37 +19,76 @@ use crate::net::ConnectError;
 pub(super) enum Failure {
     /// A request that this proxy does not pass on.
     Refused(StatusCode, &'static str),
+    /// Too many requests are in progress.
+    Full,
+    /// The circuit is open, for this time.
+    Open(Duration),
     Connect(ConnectError),
+    #[cfg(feature = "tls")]
+    Handshake(HandshakeError),
     /// hyper has not begun to send the request, which is given back.
     Unsent(Box<Request<OutBody>>),
     Upstream(hyper::Error),
+    /// The head of the response has more fields than the limit.
+    Fields(usize),
     Timeout,
 }
 
 impl Failure {
+    /// Returns whether the upstream is to blame, and not the request, its client or this proxy.
+    pub(super) fn is_of_upstream(&self) -> bool {
+        match self {
+            Self::Refused(..) | Self::Full | Self::Open(_) | Self::Fields(_) => false,
+            // The body of the request has failed.
+            Self::Upstream(error) => !error.is_user(),
+            _ => true,
+        }
+    }
+
     /// Returns the response of the proxy, whose text names no address. Reports the cause.
     pub(super) fn into_response(self) -> Response<ResponseBody> {
+        self.report();
         let (status, text) = self.answer();
         let mut response = Response::new(ResponseBody::text(format!("{text}\n").into()));
         *response.status_mut() = status;
-        let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-        response.headers_mut().insert(CONTENT_TYPE, kind);
-        fields::add_via(response.headers_mut(), Version::HTTP_11);
+        let fields = response.headers_mut();
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        if let Self::Open(left) = self {
+            // In whole seconds, after which a request is sent.
+            let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+            fields.insert(RETRY_AFTER, seconds.into());
+        }
+        fields::add_via(fields, Version::HTTP_11);
         response
     }
 
-    fn answer(self) -> (StatusCode, &'static str) {
-        let cause: &(dyn Error + 'static) = match &self {
-            Self::Refused(status, text) => return (*status, text),
+    fn report(&self) {
+        let cause: &(dyn Error + 'static) = match self {
+            // Counted; a report of each would be a flood.
+            Self::Refused(..) | Self::Full | Self::Open(_) => return,
             Self::Connect(error) => error,
+            #[cfg(feature = "tls")]
+            Self::Handshake(error) => error,
             Self::Upstream(error) => error,
+            Self::Fields(count) => &io::Error::other(format!("the response has {count} header fields")),
             Self::Unsent(_) => &io::Error::from(io::ErrorKind::ConnectionAborted),
             Self::Timeout => &io::Error::from(io::ErrorKind::TimedOut),
         };
         log::upstream_failed(cause);
+    }
+
+    fn answer(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::Refused(status, text) => (status, text),
+            Self::Refused(status, text) => (*status, text),
+            Self::Full => (StatusCode::SERVICE_UNAVAILABLE, "too many requests wait for the server behind this proxy"),
+            Self::Open(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "the server behind this proxy has failed; try again later")
+            }
             Self::Connect(_) => (StatusCode::BAD_GATEWAY, "the server behind this proxy cannot be reached"),
+            #[cfg(feature = "tls")]
+            Self::Handshake(_) => (StatusCode::BAD_GATEWAY, "the server behind this proxy cannot be reached securely"),
+            Self::Fields(_) => (StatusCode::BAD_GATEWAY, INVALID),
+            Self::Upstream(error) if error.is_parse() => (StatusCode::BAD_GATEWAY, INVALID),
             Self::Upstream(_) | Self::Unsent(_) => {
                 (StatusCode::BAD_GATEWAY, "the server behind this proxy closed the connection without an answer")
             }
@@ -54,3 +96,5 @@ impl Failure {
         }
     }
 }
+
+const INVALID: &str = "the server behind this proxy sent a response that is not valid or too large";

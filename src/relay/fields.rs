@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Version};
 
 /// Connection fields, removed even if `Connection` does not name them.
@@ -17,6 +17,7 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     UPGRADE,
 ];
 
+const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
@@ -50,6 +51,11 @@ pub(super) fn closes(fields: &HeaderMap) -> bool {
     words(fields, &CONNECTION).any(|word| word.eq_ignore_ascii_case("close"))
 }
 
+/// Returns whether the client waits until the server wants the body (RFC 9110 §10.1.1).
+pub(super) fn expects_continue(fields: &HeaderMap) -> bool {
+    words(fields, &EXPECT).any(|word| word.eq_ignore_ascii_case("100-continue"))
+}
+
 /// Requests, or agrees to, a change of protocol.
 pub(super) fn set_upgrade(fields: &mut HeaderMap, protocol: HeaderValue) {
     fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -66,14 +72,15 @@ pub(super) fn add_via(fields: &mut HeaderMap, version: Version) {
     fields.append(VIA, HeaderValue::from_static(via));
 }
 
-/// Turns the fields of a client's request into those for the upstream; `h2` is whether that speaks HTTP/2.
-pub(super) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, h2: bool, scheme: &HeaderValue) {
+/// Turns the fields of a client's request into those for the upstream. The host is in its field then, and `TE` is that of
+/// HTTP/2. With `forwarded`, the field of RFC 7239 is added too.
+pub(super) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, scheme: &HeaderValue, forwarded: bool) {
     let version = request.version();
     let trailers = words(request.headers(), &TE).any(|word| word.eq_ignore_ascii_case("trailers"));
     let host = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
     let fields = request.headers_mut();
     remove_hop_by_hop(fields);
-    if trailers && h2 {
+    if trailers {
         // The only value that HTTP/2 allows; gRPC requires it.
         fields.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -90,6 +97,37 @@ pub(super) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, h2: b
         fields.insert(FORWARDED_FOR, HeaderValue::try_from(all).expect("internal: words of fields and an address"));
     }
     fields.insert(FORWARDED_PROTO, scheme.clone());
+    if forwarded {
+        add_forwarded(fields, client, scheme);
+    }
+}
+
+/// Appends this hop to `Forwarded` (RFC 7239 §4): the client, the host that it asked for, and the scheme. What is no token
+/// is quoted.
+fn add_forwarded(fields: &mut HeaderMap, client: Option<IpAddr>, scheme: &HeaderValue) {
+    let mut hop = Vec::new();
+    match client {
+        Some(IpAddr::V4(client)) => hop.extend(format!("for={client}").bytes()),
+        Some(IpAddr::V6(client)) => hop.extend(format!("for=\"[{client}]\"").bytes()),
+        None => hop.extend(b"for=unknown"),
+    }
+    let pairs = fields.get(HOST).map(|host| (&b";host="[..], host)).into_iter().chain([(&b";proto="[..], scheme)]);
+    for (name, value) in pairs {
+        hop.extend(name);
+        let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+        if !value.is_empty() && value.as_bytes().iter().all(is_token) {
+            hop.extend(value.as_bytes());
+        } else {
+            hop.push(b'"');
+            value.as_bytes().iter().for_each(|&byte| match byte {
+                b'"' | b'\\' => hop.extend([b'\\', byte]),
+                _ => hop.push(byte),
+            });
+            hop.push(b'"');
+        }
+    }
+    // Another line is another element of the list (RFC 9110 §5.2).
+    fields.append(FORWARDED, HeaderValue::from_maybe_shared(hop).expect("internal: bytes of fields"));
 }
 
 #[cfg(test)]
@@ -123,10 +161,10 @@ mod tests {
             ("accept", "*/*"),
         ]);
         assert_eq!(upgrade(request.headers()), None, "not named in Connection");
-        forward(&mut request, None, false, &HeaderValue::from_static("http"));
+        forward(&mut request, None, &HeaderValue::from_static("http"), false);
         let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
-        assert_eq!(left, ["accept", "via", "x-forwarded-proto"]);
+        assert_eq!(left, ["accept", "te", "via", "x-forwarded-proto"], "te is removed for HTTP/1.1");
     }
 
     #[test]
@@ -138,7 +176,7 @@ mod tests {
             ("x-forwarded-proto", "https"),
             ("te", "trailers"),
         ]);
-        forward(&mut request, Some([127, 0, 0, 1].into()), true, &HeaderValue::from_static("http"));
+        forward(&mut request, Some([127, 0, 0, 1].into()), &HeaderValue::from_static("http"), false);
         assert_eq!(all(&request, "via"), ["1.0 other", "1.1 millstream"]);
         assert_eq!(all(&request, "x-forwarded-for"), ["10.0.0.1, 10.0.0.2, 127.0.0.1"]);
         assert_eq!(all(&request, "x-forwarded-proto"), ["http"], "a value from the client is replaced");
@@ -146,10 +184,28 @@ mod tests {
     }
 
     #[test]
+    fn each_hop_is_an_element_of_forwarded() {
+        let https = HeaderValue::from_static("https");
+        for (client, host, hop) in [
+            (Some("192.0.2.1"), "mill", "for=192.0.2.1;host=mill;proto=https"),
+            (Some("2001:db8::1"), "mill:81", "for=\"[2001:db8::1]\";host=\"mill:81\";proto=https"),
+            (None, "a\"b\\", "for=unknown;host=\"a\\\"b\\\\\";proto=https"),
+        ] {
+            let mut request = request(&[("forwarded", "for=10.0.0.1"), ("host", host)]);
+            let client = client.map(|client| client.parse().unwrap());
+            forward(&mut request, client, &https, true);
+            assert_eq!(all(&request, "forwarded"), ["for=10.0.0.1", hop]);
+        }
+        let mut request = request(&[("forwarded", "for=10.0.0.1")]);
+        forward(&mut request, None, &https, false);
+        assert_eq!(all(&request, "forwarded"), ["for=10.0.0.1"], "as it came");
+    }
+
+    #[test]
     fn an_absolute_target_names_the_host() {
         let mut request = request(&[("host", "lie")]);
         *request.uri_mut() = "http://truth:81/".parse().unwrap();
-        forward(&mut request, None, false, &HeaderValue::from_static("http"));
+        forward(&mut request, None, &HeaderValue::from_static("http"), false);
         assert_eq!(all(&request, "host"), ["truth:81"]);
     }
 

@@ -13,7 +13,7 @@ use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use tokio::task::unconstrained;
 
 use super::request_body::OutBody;
-use super::upstream::Stream;
+use super::stream::Stream;
 
 /// Bytes of a response that hyper reads ahead of the client.
 const AHEAD: usize = 64 << 10;
@@ -25,16 +25,33 @@ struct Inner {
     sender: SendRequest<OutBody>,
     /// `None` after its end: hyper gives back what it has not sent when the connection is dropped.
     connection: Option<Connection<Stream, OutBody>>,
+    is_plain: bool,
 }
+
+/// Limits of the heads of responses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeadLimits {
+    pub(super) bytes: usize,
+    pub(super) fields: usize,
+}
+
+/// The number of fields for which hyper needs no allocation.
+pub(super) const FIELDS: usize = 100;
 
 impl Http1 {
     /// Returns the connection; `None` if hyper refuses the stream, which it never does.
-    pub(super) fn new(stream: Stream) -> Option<Self> {
-        let handshake = pin!(Builder::new().max_buf_size(AHEAD).handshake(stream));
+    pub(super) fn new(stream: Stream, limits: HeadLimits) -> Option<Self> {
+        let is_plain = stream.is_plain();
+        let mut builder = Builder::new();
+        builder.max_buf_size(limits.bytes.max(AHEAD)).max_header_size(limits.bytes);
+        if limits.fields != FIELDS {
+            builder.max_headers(limits.fields);
+        }
+        let handshake = pin!(builder.handshake(stream));
         // An HTTP/1 handshake exchanges no bytes.
         match handshake.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok((sender, connection))) => {
-                Some(Self(Box::new(Inner { sender, connection: Some(connection) })))
+                Some(Self(Box::new(Inner { sender, connection: Some(connection), is_plain })))
             }
             Poll::Ready(Err(_)) | Poll::Pending => None,
         }
@@ -79,11 +96,16 @@ impl Http1 {
 
     /// Sends a request that asks for another protocol. A task of its own drives the connection, up to the change.
     pub(super) async fn upgrade(self, request: Request<OutBody>) -> hyper::Result<Response<Incoming>> {
-        let Inner { mut sender, connection } = *self.0;
+        let Inner { mut sender, connection, .. } = *self.0;
         if let Some(connection) = connection {
             tokio::spawn(connection.with_upgrades());
         }
         sender.send_request(request).await
+    }
+
+    /// Returns whether the bytes of a body are on the socket as they are.
+    pub(super) fn is_plain(&self) -> bool {
+        self.0.is_plain
     }
 
     /// Takes the connection from hyper, with the bytes that it has read and not used; `None` if it has ended.

@@ -7,10 +7,10 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::sync::MutexGuard;
 
 use super::failure::Failure;
 use super::request_body::OutBody;
-use super::upstream::Upstream;
 
 /// Bytes of a response that are read ahead of the client.
 const WINDOW: u32 = 64 << 10;
@@ -19,31 +19,34 @@ const ALL_WINDOWS: u32 = i32::MAX as u32;
 /// Silence after which the connection is tested while it has requests, so that a host that vanishes is noticed.
 const PING: Duration = Duration::from_secs(20);
 
+pub(super) type Sender = SendRequest<OutBody>;
+
 /// The current connection, if there is one.
 #[derive(Default)]
 pub(super) struct Http2 {
-    current: Mutex<Option<SendRequest<OutBody>>>,
+    current: Mutex<Option<Sender>>,
     connecting: tokio::sync::Mutex<()>,
 }
 
 impl Http2 {
-    fn current(&self) -> Option<SendRequest<OutBody>> {
+    pub(super) fn current(&self) -> Option<Sender> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.clone().filter(|sender| !sender.is_closed())
     }
 
-    /// Returns the connection. Requests that need a new one wait for the same.
-    async fn sender(&self, upstream: &Upstream, limit: Duration) -> Result<SendRequest<OutBody>, Failure> {
-        if let Some(sender) = self.current() {
-            return Ok(sender);
-        }
-        let _connecting = self.connecting.lock().await;
-        if let Some(sender) = self.current() {
-            return Ok(sender);
-        }
-        let stream = upstream.connect(limit).await.map_err(Failure::Connect)?;
+    /// Waits for the others that connect. The next one is the first to look whether they have succeeded.
+    pub(super) async fn connecting(&self) -> MutexGuard<'_, ()> {
+        self.connecting.lock().await
+    }
+
+    /// Begins to use a connection for all requests. `head` is the maximum size of the head of a response.
+    pub(super) async fn begin<S>(&self, stream: S, head: usize) -> Result<Sender, Failure>
+    where
+        S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    {
         let mut builder = Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(WINDOW).initial_connection_window_size(ALL_WINDOWS);
+        builder.max_header_list_size(head.try_into().unwrap_or(u32::MAX));
         builder.timer(TokioTimer::new()).keep_alive_interval(PING);
         let (sender, connection) = builder.handshake(stream).await.map_err(Failure::Upstream)?;
         tokio::spawn(connection);
@@ -51,31 +54,39 @@ impl Http2 {
         Ok(sender)
     }
 
-    /// Sends a request, and once more if hyper has given it back, because the upstream has ended the connection before.
-    pub(super) async fn send(
-        &self,
-        mut request: Request<OutBody>,
-        upstream: &Upstream,
-        limit: Duration,
-    ) -> Result<Response<Incoming>, Failure> {
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            match self.sender(upstream, limit).await?.try_send_request(request).await {
-                Ok(response) => return Ok(response),
-                Err(mut failed) => match failed.take_message() {
-                    Some(unsent) if attempts == 1 => {
-                        request = unsent;
-                        self.forget();
-                    }
-                    _ => return Err(Failure::Upstream(failed.into_error())),
-                },
-            }
-        }
-    }
-
     /// Makes the next request open a connection. Requests in progress keep theirs.
     pub(super) fn forget(&self) {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Sends a request and receives the head of its response.
+pub(super) async fn send(mut sender: Sender, request: Request<OutBody>) -> Result<Response<Incoming>, Failure> {
+    sender.try_send_request(request).await.map_err(|mut failed| match failed.take_message() {
+        Some(request) => Failure::Unsent(Box::new(request)),
+        None => Failure::Upstream(failed.into_error()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_vanishes_is_noticed() {
+        let (ours, mut theirs) = duplex(1 << 16);
+        let http2 = Http2::default();
+        let Ok(sender) = http2.begin(TokioIo::new(ours), 1000).await else { panic!("no connection") };
+        // Settings and their acknowledgement, and no more.
+        theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0]).await.unwrap();
+        let swallowing = tokio::spawn(async move { theirs.read_to_end(&mut Vec::new()).await });
+        let request = Request::get("http://mill/").body(OutBody::empty()).unwrap();
+        let sending = tokio::time::timeout(Duration::from_secs(3600), send(sender, request));
+        let failed = sending.await.expect("no response in an hour");
+        assert!(matches!(failed, Err(Failure::Upstream(_))));
+        assert!(http2.current().is_none(), "the connection is used no more");
+        swallowing.abort();
     }
 }

@@ -30,15 +30,23 @@
 //! 4. Only the head is parsed. The caller marks the start of the next message with [`Injector::reset`].
 
 // Modules:
-//  proxy         the service: one request from its head to the head of its response
-//  fields        header fields that a proxy changes
-//  upstream      the address of the upstream, and a connected socket
+//  proxy         the service
 //  builder       options
+//  state         what an operator sees
+//  exchange      one request from its head to the head of its response
+//  request       a request as the upstream gets it
+//  fields        header fields that a proxy changes
+//  request_body  the body of a request, and its progress
+//  gate          how many requests are at the upstream, and wait
+//  health        a circuit breaker
 //  failure       requests without an answer, and what their clients are told
+//  upstream      the address of the upstream
+//  origin        opens connections
+//  secure        TLS of a connection
+//  stream        a connection, with TLS or without
 //  http1         one connection, polled by the request that uses it
 //  http2         the connection that all requests share
 //  pool          idle connections
-//  request_body  the body of a request, and its progress
 //  body          the body of a response: frames of hyper, or moved from the socket
 //  tunnel        connections that have changed their protocol
 //  injector      header lines put into a stream of bytes
@@ -47,15 +55,24 @@
 mod body;
 mod builder;
 mod error;
+mod exchange;
 mod failure;
 mod fields;
+mod gate;
+mod health;
 mod http1;
 mod http2;
 mod injector;
+mod origin;
 mod pool;
 mod proxy;
+mod request;
 mod request_body;
 mod scan;
+#[cfg(feature = "tls")]
+mod secure;
+mod state;
+mod stream;
 mod tunnel;
 mod upstream;
 
@@ -63,4 +80,5 @@ pub use builder::ProxyBuilder;
 pub use error::{InjectError, UpstreamError};
 pub use injector::{Injector, Output};
 pub use proxy::Proxy;
+pub use state::{Circuit, ProxyState};
 pub use upstream::Upstream;

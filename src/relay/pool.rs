@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::http1::Http1;
+use super::http1::{HeadLimits, Http1};
+use super::stream::Stream;
 
 /// The connections that wait for a request, the latest used last.
 pub(super) struct Pool {
@@ -14,6 +15,7 @@ pub(super) struct Pool {
     most: usize,
     /// Time after which an idle connection is closed.
     limit: Duration,
+    heads: HeadLimits,
 }
 
 #[derive(Default)]
@@ -23,8 +25,13 @@ struct Idle {
 }
 
 impl Pool {
-    pub(super) fn new(most: usize, limit: Duration) -> Self {
-        Self { idle: Mutex::default(), most, limit }
+    pub(super) fn new(most: usize, limit: Duration, heads: HeadLimits) -> Self {
+        Self { idle: Mutex::default(), most, limit, heads }
+    }
+
+    /// Begins to speak HTTP/1.1; `None` if hyper refuses the stream, which it never does.
+    pub(super) fn begin(&self, stream: Stream) -> Option<Http1> {
+        Http1::new(stream, self.heads)
     }
 
     fn idle(&self) -> MutexGuard<'_, Idle> {

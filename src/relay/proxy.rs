@@ -2,30 +2,26 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
-use http::uri::{PathAndQuery, Scheme, Uri};
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Request, Response};
 use http_body::Body;
-use hyper::upgrade::OnUpgrade;
 use tower_service::Service;
 
-use super::body::ResponseBody;
-use super::builder::{Options, ProxyBuilder};
+use super::builder::ProxyBuilder;
+use super::exchange::Shared;
 use super::failure::Failure;
-use super::fields;
-use super::http1::Http1;
-use super::http2::Http2;
-use super::pool::Pool;
-use super::request_body::{BoxError, OutBody, Progress};
-use super::tunnel::tunnel;
+use super::origin::Origin;
+use super::request::Outgoing;
+use super::request_body::BoxError;
+#[cfg(feature = "tls")]
+use super::secure::Secure;
+use super::state::ProxyState;
 use super::upstream::Upstream;
 use crate::body::direct::DirectBody;
-use crate::server::identity;
 
 /// A reverse proxy in front of one server, as a tower service for [`serve`](crate::server::serve()).
 ///
@@ -54,8 +50,9 @@ use crate::server::identity;
 ///
 /// Connection fields are removed in both directions ([RFC 9110 §7.6.1](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1)).
 /// Requests get `Via`, `X-Forwarded-For` with the address of the client appended, `X-Forwarded-Proto` with the
-/// [scheme](ProxyBuilder::scheme) of the clients, and keep their `Host`. Responses get `Via` and the fields of [`response_header`](ProxyBuilder::response_header). The fields are of use
-/// to the upstream only if it trusts this proxy alone.
+/// [scheme](ProxyBuilder::scheme) of its connection, if asked for [`Forwarded`](ProxyBuilder::forwarded), and keep their `Host`.
+/// Responses get `Via` and the fields of [`response_header`](ProxyBuilder::response_header). The fields are of use to the
+/// upstream only if it trusts this proxy alone.
 ///
 /// # Failures
 ///
@@ -65,6 +62,8 @@ use crate::server::identity;
 /// last chunk, and an HTTP/2 stream is reset. When the client leaves, the connection to the upstream is closed at once, or
 /// the stream reset.
 ///
+/// Requests above the [limits](ProxyBuilder::requests), or while the [circuit](ProxyBuilder::breaker) is open, get a 503.
+///
 /// A request is sent again, over a new connection, if hyper has not begun to send it, or if a kept connection fails before
 /// the head of the response is complete and the request is idempotent and has no body
 /// ([RFC 9110 §9.2.2](https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2)).
@@ -73,28 +72,45 @@ use crate::server::identity;
 ///
 /// Protocol changes of HTTP/1.1, such as WebSockets, are passed on to an upstream of HTTP/1.1: both connections become a
 /// tunnel. Requests to change to `h2c` are answered without the change, because later requests would pass by this proxy.
-/// `CONNECT` gets a 501. Interim responses other than `100 Continue` are not passed on.
+/// `CONNECT` gets a 501.
+///
+/// # Interim responses
+///
+/// A body that the client sends only after `100 Continue` is asked for when an upstream of HTTP/1.1 does so, or after a second,
+/// because it need not; a final response before that ends the request without the body. Over HTTP/2 the upstream gets the body
+/// at once. Other interim responses, such as `103 Early Hints`, are not passed on, because hyper's server sends none.
 #[derive(Clone)]
 pub struct Proxy(Arc<Shared>);
 
-struct Shared {
-    upstream: Upstream,
-    options: Options,
-    pool: Arc<Pool>,
-    http2: Http2,
-}
-
 impl ProxyBuilder {
     /// Creates the proxy. It connects when a request needs that.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the upstream is one of `https:` and `upstream_tls` was not called.
+    #[track_caller]
     pub fn build(self) -> Proxy {
-        let Self { upstream, options } = self;
-        let pool = Arc::new(Pool::new(options.idle, options.idle_timeout));
-        Proxy(Arc::new(Shared { upstream, options, pool, http2: Http2::default() }))
+        let Self { upstream, options, .. } = self;
+        #[cfg(feature = "tls")]
+        let secure = upstream.server_name().filter(|_| upstream.is_tls()).map(|name| {
+            let why = "an upstream of https: needs ProxyBuilder::upstream_tls, which says whom to trust";
+            Secure::new(name, self.tls.as_ref().expect(why))
+        });
+        #[cfg(feature = "tls")]
+        let origin = Origin::new(upstream, options.connect_timeout, secure);
+        #[cfg(not(feature = "tls"))]
+        let origin = Origin::new(upstream, options.connect_timeout);
+        Proxy(Arc::new(Shared::new(origin, options)))
     }
 }
 
 impl Proxy {
     /// Creates a proxy with the defaults.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the upstream is one of `https:`, for which [`builder`](Self::builder) has an option that is needed.
+    #[track_caller]
     pub fn new(upstream: Upstream) -> Self {
         Self::builder(upstream).build()
     }
@@ -108,15 +124,29 @@ impl Proxy {
     pub fn idle_connections(&self) -> usize {
         self.0.pool.len()
     }
+
+    /// Returns the numbers of requests and connections, and whether the upstream is in use.
+    pub fn state(&self) -> ProxyState {
+        let Shared { gate, health, .. } = &*self.0;
+        ProxyState {
+            in_progress: gate.in_progress(),
+            waiting: gate.waiting(),
+            refused: gate.refused(),
+            idle_connections: self.idle_connections(),
+            circuit: health.circuit(),
+            failures: health.failures(),
+            trips: health.trips(),
+        }
+    }
 }
 
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Proxy")
-            .field("upstream", &self.0.upstream)
+            .field("upstream", &self.0.origin.upstream)
             .field("options", &self.0.options)
-            .field("idle_connections", &self.idle_connections())
-            .finish_non_exhaustive()
+            .field("state", &self.state())
+            .finish()
     }
 }
 
@@ -135,10 +165,10 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let version = request.version();
         let shared = Arc::clone(&self.0);
-        let prepared = shared.prepare(request);
+        let outgoing = Outgoing::new(request, &shared.origin, &shared.options);
         Box::pin(async move {
-            let answered = match prepared {
-                Ok(prepared) => shared.answer(prepared).await,
+            let answered = match outgoing {
+                Ok(outgoing) => shared.answer(outgoing).await,
                 Err(failure) => Err(failure),
             };
             let mut response = answered.unwrap_or_else(Failure::into_response);
@@ -147,213 +177,4 @@ where
             Ok(response.map(DirectBody::new))
         })
     }
-}
-
-/// What a client is told of a change to no protocol, or to one that may not be asked for.
-const UNASKED: &str = "the server behind this proxy changed the protocol without a request";
-
-/// A request as the upstream gets it.
-struct Prepared {
-    request: Request<OutBody>,
-    upload: Option<Arc<Progress>>,
-    way: Way,
-}
-
-enum Way {
-    Http1,
-    Http2,
-    /// With a change of the protocol, and the client's side of it.
-    Upgrade(OnUpgrade),
-}
-
-impl Shared {
-    fn prepare<B>(&self, mut request: Request<B>) -> Result<Prepared, Failure>
-    where
-        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-    {
-        let is_http2 = self.upstream.is_http2();
-        let path = match request.uri().path_and_query() {
-            Some(path) if *request.method() != Method::CONNECT => path.clone(),
-            _ => {
-                let text = "this proxy forwards requests with a path only";
-                return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
-            }
-        };
-        let may_change = !is_http2 && request.version() == Version::HTTP_11;
-        let protocol = fields::upgrade(request.headers()).filter(|_| may_change);
-        let peer = identity::peer(request.extensions());
-        fields::forward(&mut request, peer, is_http2, &self.options.scheme);
-        let way = match protocol {
-            _ if is_http2 => Way::Http2,
-            Some(protocol) => {
-                fields::set_upgrade(request.headers_mut(), protocol);
-                Way::Upgrade(hyper::upgrade::on(&mut request))
-            }
-            None => Way::Http1,
-        };
-        *request.uri_mut() = self.target(path, request.headers_mut());
-        *request.version_mut() = if is_http2 { Version::HTTP_2 } else { Version::HTTP_11 };
-        request.extensions_mut().clear();
-        let (parts, body) = request.into_parts();
-        let (body, upload) = OutBody::new(body);
-        let mut request = Request::from_parts(parts, body);
-        if !is_http2 && upload.is_some() && request.body().size_hint().exact().is_none() {
-            // Otherwise hyper sends no body with a GET.
-            request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
-        Ok(Prepared { request, upload, way })
-    }
-
-    async fn answer(&self, prepared: Prepared) -> Result<Response<ResponseBody>, Failure> {
-        let Prepared { request, upload, way } = prepared;
-        // The rare ways have futures of their own, so that the common one is small.
-        let mut response = match way {
-            Way::Http1 => self.by_http1(request, upload).await?,
-            Way::Http2 => Box::pin(self.by_http2(request, upload)).await?,
-            Way::Upgrade(client) => return Box::pin(self.upgrade(request, upload, client)).await,
-        };
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Failure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
-        }
-        self.finish(&mut response);
-        Ok(response)
-    }
-
-    /// Returns the target of a request to the upstream, which names the host once: here by HTTP/2, else in its field.
-    fn target(&self, path: PathAndQuery, fields: &mut HeaderMap) -> Uri {
-        if !self.upstream.is_http2() {
-            // Requests by HTTP/1.0 may have none.
-            fields.entry(HOST).or_insert_with(|| self.upstream.host());
-            return Uri::from(path);
-        }
-        let host = fields.remove(HOST).and_then(|host| host.to_str().ok()?.parse().ok());
-        let authority = host.unwrap_or_else(|| self.upstream.authority().clone());
-        let uri = Uri::builder().scheme(Scheme::HTTP).authority(authority).path_and_query(path);
-        uri.build().expect("internal: parts of valid URIs")
-    }
-
-    /// Changes the fields of a response for the client.
-    fn finish(&self, response: &mut Response<ResponseBody>) {
-        let came_by = response.version();
-        let fields = response.headers_mut();
-        if fields.contains_key(TRANSFER_ENCODING) {
-            // RFC 9112 §6.3: the coding overrides the length.
-            fields.remove(CONTENT_LENGTH);
-        }
-        fields::remove_hop_by_hop(fields);
-        fields::add_via(fields, came_by);
-        for name in self.options.stamps.keys() {
-            fields.remove(name);
-        }
-        fields.extend(self.options.stamps.clone());
-    }
-
-    async fn connect(&self) -> Result<Http1, Failure> {
-        let stream = self.upstream.connect(self.options.connect_timeout).await.map_err(Failure::Connect)?;
-        Ok(Http1::new(stream).expect("internal: hyper takes every stream"))
-    }
-
-    /// Waits for the head of a response, as long as the upload makes progress.
-    async fn in_time<T>(&self, upload: Option<&Progress>, answered: impl Future<Output = T>) -> Result<T, Failure> {
-        let mut answered = pin!(answered);
-        let mut seen = 0;
-        loop {
-            match tokio::time::timeout(self.options.timeout, answered.as_mut()).await {
-                Ok(answer) => return Ok(answer),
-                Err(_) => match upload.map_or(0, Progress::frames) {
-                    frames if frames != seen => seen = frames,
-                    _ => return Err(Failure::Timeout),
-                },
-            }
-        }
-    }
-
-    async fn by_http1(
-        &self,
-        request: Request<OutBody>,
-        upload: Option<Arc<Progress>>,
-    ) -> Result<Response<ResponseBody>, Failure> {
-        let Some(kept) = self.pool.take() else {
-            let connection = Box::pin(self.connect()).await?;
-            return self.exchange(connection, request, upload).await;
-        };
-        // Sent again if the upstream has just closed the connection.
-        let may_repeat = upload.is_none() && request.method().is_idempotent();
-        let again = may_repeat.then(|| again(&request));
-        let request = match (self.exchange(kept, request, upload.clone()).await, again) {
-            (Err(Failure::Unsent(request)), _) => *request,
-            (Err(Failure::Upstream(_)), Some(request)) => request,
-            (done, _) => return done,
-        };
-        let connection = Box::pin(self.connect()).await?;
-        Box::pin(self.exchange(connection, request, upload)).await
-    }
-
-    /// Sends a request over a connection, and receives the head of the response.
-    async fn exchange(
-        &self,
-        mut connection: Http1,
-        request: Request<OutBody>,
-        upload: Option<Arc<Progress>>,
-    ) -> Result<Response<ResponseBody>, Failure> {
-        let answered = self.in_time(upload.as_deref(), connection.send(request)).await?;
-        let response = answered.map_err(|mut failed| match failed.take_message() {
-            Some(request) => Failure::Unsent(Box::new(request)),
-            None => Failure::Upstream(failed.into_error()),
-        })?;
-        let persists = response.version() == Version::HTTP_11 && !fields::closes(response.headers());
-        let pool = persists.then(|| Arc::clone(&self.pool));
-        Ok(response.map(|body| ResponseBody::http1(connection, body, self.options.silence, pool, upload.is_some())))
-    }
-
-    async fn by_http2(
-        &self,
-        request: Request<OutBody>,
-        upload: Option<Arc<Progress>>,
-    ) -> Result<Response<ResponseBody>, Failure> {
-        let sending = self.http2.send(request, &self.upstream, self.options.connect_timeout);
-        let response = self.in_time(upload.as_deref(), sending).await;
-        if let Err(Failure::Timeout) = response {
-            // The connection may be dead.
-            self.http2.forget();
-        }
-        let response = response??;
-        Ok(response.map(|body| ResponseBody::spawned(body, self.options.silence)))
-    }
-
-    /// Asks for another protocol. If the upstream agrees, the connections become a tunnel.
-    async fn upgrade(
-        &self,
-        request: Request<OutBody>,
-        upload: Option<Arc<Progress>>,
-        client: OnUpgrade,
-    ) -> Result<Response<ResponseBody>, Failure> {
-        let connection = self.connect().await?;
-        let answered = self.in_time(upload.as_deref(), connection.upgrade(request)).await?;
-        let mut response = answered.map_err(Failure::Upstream)?;
-        let has_changed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let protocol = fields::upgrade(response.headers()).filter(|_| has_changed);
-        if has_changed && protocol.is_none() {
-            return Err(Failure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
-        }
-        if has_changed {
-            tokio::spawn(tunnel(client, hyper::upgrade::on(&mut response)));
-        }
-        let mut response = response.map(|body| ResponseBody::spawned(body, self.options.silence));
-        self.finish(&mut response);
-        if let Some(protocol) = protocol {
-            fields::set_upgrade(response.headers_mut(), protocol);
-        }
-        Ok(response)
-    }
-}
-
-/// Returns the same request. It has no body.
-fn again(request: &Request<OutBody>) -> Request<OutBody> {
-    let mut again = Request::new(OutBody::empty());
-    *again.method_mut() = request.method().clone();
-    *again.uri_mut() = request.uri().clone();
-    *again.version_mut() = request.version();
-    *again.headers_mut() = request.headers().clone();
-    again
 }

@@ -3,15 +3,16 @@
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 
-use super::upstream::{Stream, inner};
+use super::gate::Place;
+use super::stream::{Stream, inner};
 use crate::copy::{CopyError, CopyReport, copy_bidirectional};
 use crate::counters::log;
 #[cfg(unix)]
 use crate::net::UnixStream;
 use crate::net::{Rewind, TcpStream};
 
-/// Relays both ways between a client and the upstream, once both have changed.
-pub(super) async fn tunnel(client: OnUpgrade, upstream: OnUpgrade) {
+/// Relays both ways between a client and the upstream, once both have changed. Keeps the place of the request.
+pub(super) async fn tunnel(client: OnUpgrade, upstream: OnUpgrade, _place: Place) {
     let (client, upstream) = match (client.await, upstream.await) {
         (Ok(client), Ok(upstream)) => (client, upstream),
         (Err(error), _) | (_, Err(error)) => return log::upstream_failed(&error),

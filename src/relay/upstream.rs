@@ -1,31 +1,30 @@
-//! The server behind a proxy: its address, and connections to it.
+//! The address of the server behind a proxy.
 
 use std::fmt;
-use std::io;
 #[cfg(unix)]
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::str::FromStr;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::HeaderValue;
-use http::uri::Authority;
-use hyper::rt;
+use http::uri::{Authority, Scheme};
 
 use super::error::UpstreamError;
-#[cfg(unix)]
-use crate::net::UnixStream;
-use crate::net::{ConnectError, Connector, Rewind, TcpStream};
+use super::stream::Stream;
+use crate::net::{ConnectError, Connector};
+#[cfg(feature = "tls")]
+use crate::server::tls::rustls::pki_types::ServerName;
 
 /// The server behind a [`Proxy`](super::Proxy). Parsed from `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`; a prefix
-/// `h2c:` selects HTTP/2 without TLS, as in `h2c:HOST:PORT`.
+/// `h2c:` selects HTTP/2 without TLS, as in `h2c:HOST:PORT`. `https://HOST:PORT` (feature `tls`) is HTTP/2 or HTTP/1.1, as
+/// the server chooses ([RFC 7301](https://www.rfc-editor.org/rfc/rfc7301)); it needs
+/// `ProxyBuilder::upstream_tls`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Upstream {
     address: Address,
     /// `Host` of requests that have none.
     authority: Authority,
-    is_http2: bool,
+    speaks: Speaks,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,29 +34,53 @@ enum Address {
     Unix(PathBuf),
 }
 
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speaks {
+    Http1,
+    Http2,
+    /// TLS, which negotiates the version.
+    #[cfg(feature = "tls")]
+    Tls,
+}
+
 impl FromStr for Upstream {
     type Err = UpstreamError;
 
     fn from_str(text: &str) -> Result<Self, UpstreamError> {
         let fail = || UpstreamError(text.to_owned());
-        let (is_http2, rest) = match text.strip_prefix("h2c:") {
-            Some(rest) => (true, rest),
-            None => (false, text),
+        let (mut speaks, rest) = match text.strip_prefix("h2c:") {
+            Some(rest) => (Speaks::Http2, rest),
+            None => (Speaks::Http1, text),
         };
         #[cfg(unix)]
         if let Some(path) = rest.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             let authority = Authority::from_static("localhost");
-            return Ok(Self { address: Address::Unix(path.into()), authority, is_http2 });
+            return Ok(Self { address: Address::Unix(path.into()), authority, speaks });
         }
-        let plain = rest.strip_prefix("http://").unwrap_or(rest);
-        let plain = plain.strip_suffix('/').unwrap_or(plain);
+        let mut port = None;
+        let mut plain = rest;
+        if let Some(secured) = text.strip_prefix("https://") {
+            #[cfg(not(feature = "tls"))]
+            return Err(fail());
+            #[cfg(feature = "tls")]
+            {
+                (speaks, plain, port) = (Speaks::Tls, secured, Some(443));
+            }
+        } else if let Some(open) = rest.strip_prefix("http://") {
+            (plain, port) = (open, Some(80));
+        }
+        let plain = plain.strip_suffix('/').filter(|_| port.is_some()).unwrap_or(plain);
         let authority: Authority = plain.parse().map_err(|_| fail())?;
-        let (host, port) = (authority.host(), authority.port_u16());
-        if host.is_empty() || plain.contains('@') || (port.is_none() && rest.len() == plain.len()) {
+        let host = authority.host();
+        let port =
+            authority.port_u16().or(port).filter(|_| !host.is_empty() && !plain.contains('@')).ok_or_else(fail)?;
+        let this = Self { address: Address::Tcp(host.to_owned(), port), authority, speaks };
+        #[cfg(feature = "tls")]
+        if speaks == Speaks::Tls && this.server_name().is_none() {
             return Err(fail());
         }
-        let address = Address::Tcp(host.to_owned(), port.unwrap_or(80));
-        Ok(Self { address, authority, is_http2 })
+        Ok(this)
     }
 }
 
@@ -71,11 +94,31 @@ impl Upstream {
         HeaderValue::from_str(self.authority.as_str()).expect("internal: an authority is visible ASCII")
     }
 
-    pub(super) fn is_http2(&self) -> bool {
-        self.is_http2
+    pub(super) fn scheme(&self) -> Scheme {
+        if self.is_tls() { Scheme::HTTPS } else { Scheme::HTTP }
     }
 
-    /// Connects within `limit`.
+    /// Returns whether HTTP/2 is spoken without negotiation.
+    pub(super) fn is_http2(&self) -> bool {
+        self.speaks == Speaks::Http2
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.speaks == Speaks::Tls;
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+
+    /// Returns the name or address that the certificate has to have.
+    #[cfg(feature = "tls")]
+    pub(super) fn server_name(&self) -> Option<ServerName<'static>> {
+        let host = self.authority.host();
+        let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        ServerName::try_from(name.to_owned()).ok()
+    }
+
+    /// Connects within `limit`, without TLS.
     pub(super) async fn connect(&self, limit: Duration) -> Result<Stream, ConnectError> {
         match &self.address {
             Address::Tcp(host, port) => Connector::new().timeout(limit).connect_to(host, *port).await.map(Stream::Tcp),
@@ -87,9 +130,12 @@ impl Upstream {
 
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_http2 {
-            f.write_str("h2c:")?;
-        }
+        f.write_str(match self.speaks {
+            Speaks::Http1 => "",
+            Speaks::Http2 => "h2c:",
+            #[cfg(feature = "tls")]
+            Speaks::Tls => "https://",
+        })?;
         match &self.address {
             Address::Tcp(..) => self.authority.fmt(f),
             #[cfg(unix)]
@@ -104,61 +150,48 @@ impl fmt::Debug for Upstream {
     }
 }
 
-/// A connection to the upstream.
-#[derive(Debug)]
-pub(super) enum Stream {
-    Tcp(TcpStream),
-    #[cfg(unix)]
-    Unix(UnixStream),
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Calls a method of the stream inside.
-macro_rules! inner {
-    ($stream:expr, $inner:ident => $call:expr) => {
-        match $stream {
-            Stream::Tcp($inner) => $call,
+    #[test]
+    fn addresses_are_parsed_and_shown() {
+        for (text, shown) in [
+            ("http://mill/", "mill"),
+            ("http://mill:81", "mill:81"),
+            ("[::1]:81", "[::1]:81"),
+            ("h2c:mill:81", "h2c:mill:81"),
+            ("h2c:http://mill", "h2c:mill"),
             #[cfg(unix)]
-            Stream::Unix($inner) => $call,
+            ("h2c:unix:a/b", "h2c:unix:a/b"),
+        ] {
+            assert_eq!(text.parse::<Upstream>().unwrap().to_string(), shown);
         }
-    };
-}
-pub(super) use inner;
-
-impl Stream {
-    /// Gives bytes back that were read.
-    pub(super) fn unread(&mut self, bytes: &[u8]) {
-        inner!(self, stream => Rewind::unread(stream, bytes));
-    }
-}
-
-impl rt::Read for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: rt::ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        inner!(self.get_mut(), stream => rt::Read::poll_read(Pin::new(stream), cx, buf))
-    }
-}
-
-impl rt::Write for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        inner!(self.get_mut(), stream => rt::Write::poll_write(Pin::new(stream), cx, bytes))
+        for text in ["", "mill", "mill/", "http://", "http://a@mill", "mill:81/path", "h2c:https://mill", "https://"] {
+            assert!(text.parse::<Upstream>().is_err(), "{text}");
+        }
     }
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        inner!(self.get_mut(), stream => rt::Write::poll_write_vectored(Pin::new(stream), cx, slices))
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_secured_address_has_the_name_of_the_certificate() {
+        for (text, shown, port, name) in [
+            ("https://mill", "https://mill", 443, "mill"),
+            ("https://mill:444/", "https://mill:444", 444, "mill"),
+            ("https://[::1]", "https://[::1]", 443, "::1"),
+        ] {
+            let upstream: Upstream = text.parse().unwrap();
+            assert_eq!(upstream.to_string(), shown);
+            assert!(matches!(upstream.address, Address::Tcp(_, found) if found == port), "{upstream}");
+            assert_eq!(upstream.server_name().unwrap().to_str(), name);
+        }
+        assert!("https://-/".parse::<Upstream>().is_err(), "no name of a host");
     }
 
-    fn is_write_vectored(&self) -> bool {
-        inner!(self, stream => rt::Write::is_write_vectored(stream))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inner!(self.get_mut(), stream => rt::Write::poll_flush(Pin::new(stream), cx))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inner!(self.get_mut(), stream => rt::Write::poll_shutdown(Pin::new(stream), cx))
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn a_secured_address_needs_a_feature() {
+        let error = "https://mill".parse::<Upstream>().unwrap_err();
+        assert!(error.to_string().contains("feature `tls`"), "{error}");
     }
 }

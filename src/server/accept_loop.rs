@@ -52,9 +52,7 @@ impl<L: Accept, S: HttpService> Server<L, S> {
     pub(super) fn start(listener: L, service: S, mut settings: Settings<L::Addr>) -> Self {
         let limits = std::mem::take(&mut settings.limits);
         // These clients are noticed to leave only by reading; over TLS they end their side by `close_notify`.
-        let must_read = !L::Stream::SEES_LEAVING;
-        #[cfg(feature = "tls")]
-        let must_read = must_read || settings.tls.is_some();
+        let must_read = !L::Stream::SEES_LEAVING || settings.is_tls();
         let limits = if must_read { limits.half_close(Duration::ZERO) } else { limits };
         if !L::Stream::SEES_LEAVING {
             log::streams_of_others();
@@ -118,18 +116,18 @@ impl<L: Accept, S: HttpService> Server<L, S> {
         let (shared, handle) = (&self.shared, stream.seen());
         let Some(permit) = shared.limiter.admit(addr.ip(), &shared.limits) else {
             // A handshake is most of the cost of a connection, and before it a TLS client understands no answer.
-            #[cfg(feature = "tls")]
-            if self.settings.tls.is_some() {
+            if self.settings.is_tls() {
                 return handle.reset();
             }
             return refuse(&shared.limiter.refused, stream, handle);
         };
         let conn_state = ConnState::new(Arc::clone(&shared.limits), handle.clone(), permit);
+        let is_tls = self.settings.is_tls();
         let mut extensions = Extensions::new();
         addr.identify(&handle, &mut extensions);
         #[cfg(any(feature = "middleware", feature = "relay"))]
-        extensions.insert(super::Connection::new(addr.ip(), handle.clone()));
-        let peer = Peer::new(addr, handle, DrainSignal::new(&conn_state));
+        extensions.insert(super::Connection::with_tls(addr.ip(), handle.clone(), is_tls));
+        let peer = Peer::new(addr, handle, is_tls, DrainSignal::new(&conn_state));
         if let Some(hook) = &self.settings.on_connection {
             hook(&mut extensions, &peer);
         }

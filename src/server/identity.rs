@@ -25,6 +25,7 @@ pub struct Connection(Arc<Inner>);
 struct Inner {
     peer: Option<IpAddr>,
     handle: Handle,
+    is_tls: bool,
     #[cfg(feature = "canary")]
     strategies: std::sync::OnceLock<Strategies>,
 }
@@ -43,9 +44,15 @@ pub(crate) struct Strategies {
 impl Connection {
     /// Creates a connection of `peer`, `None` for a peer without an IP address.
     pub fn new(peer: impl Into<Option<IpAddr>>, handle: Handle) -> Self {
+        Self::with_tls(peer.into(), handle, false)
+    }
+
+    /// Creates a connection that a server has accepted, with TLS or without.
+    pub(super) fn with_tls(peer: Option<IpAddr>, handle: Handle, is_tls: bool) -> Self {
         Self(Arc::new(Inner {
-            peer: peer.into(),
+            peer,
             handle,
+            is_tls,
             #[cfg(feature = "canary")]
             strategies: std::sync::OnceLock::new(),
         }))
@@ -54,6 +61,12 @@ impl Connection {
     /// Returns the address of the peer; `None` if it has no IP address.
     pub fn peer(&self) -> Option<IpAddr> {
         self.0.peer
+    }
+
+    /// Returns whether a [server](super::serve()) ends the TLS of this connection. A server behind another one that does
+    /// cannot know.
+    pub fn is_tls(&self) -> bool {
+        self.0.is_tls
     }
 
     /// Returns the handle of the stream.
@@ -72,7 +85,11 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("peer", &self.0.peer).field("handle", &self.0.handle).finish_non_exhaustive()
+        f.debug_struct("Connection")
+            .field("peer", &self.0.peer)
+            .field("handle", &self.0.handle)
+            .field("is_tls", &self.0.is_tls)
+            .finish_non_exhaustive()
     }
 }
 

@@ -12,12 +12,13 @@ use crate::net::Handle;
 pub struct Peer<A> {
     addr: A,
     handle: Handle,
+    is_tls: bool,
     drain: DrainSignal,
 }
 
 impl<A> Peer<A> {
-    pub(super) fn new(addr: A, handle: Handle, drain: DrainSignal) -> Self {
-        Self { addr, handle, drain }
+    pub(super) fn new(addr: A, handle: Handle, is_tls: bool, drain: DrainSignal) -> Self {
+        Self { addr, handle, is_tls, drain }
     }
 
     /// Returns the address: a [`SocketAddr`](std::net::SocketAddr), or that of a Unix socket.
@@ -28,6 +29,11 @@ impl<A> Peer<A> {
     /// Returns the handle of the connection, which counts the bytes sent and can reset it.
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Returns whether the server ends the TLS of this connection.
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
     }
 
     /// Returns a future that is ready when the client has left.
@@ -47,6 +53,7 @@ impl<A: fmt::Debug> fmt::Debug for Peer<A> {
         f.debug_struct("Peer")
             .field("addr", &self.addr)
             .field("handle", &self.handle)
+            .field("is_tls", &self.is_tls)
             .field("drain", &self.drain)
             .finish()
     }

@@ -24,6 +24,16 @@ pub(super) struct Settings<A> {
     pub(super) tls: Option<Tls>,
 }
 
+impl<A> Settings<A> {
+    /// Returns whether the server ends TLS.
+    pub(super) fn is_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+}
+
 impl<A> Default for Settings<A> {
     fn default() -> Self {
         Self {

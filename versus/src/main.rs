@@ -1,4 +1,4 @@
-//! Runs millstream beside stock hyper and axum, and beside nginx, Go and others where they are installed, and writes a
+//! Runs millstream beside stock hyper and axum, and beside nginx, haproxy, Go and others where they are installed, and writes a
 //! report for this machine.
 //!
 //! `cargo run --release -p versus -- --quick` takes three to four minutes; `--help` lists the options. Each server is a process

@@ -90,6 +90,9 @@ pub(crate) struct ServeOptions {
     /// Copies bytes between each connection and a new one to this address.
     #[arg(long)]
     pub(crate) relay: Option<SocketAddr>,
+    /// Passes requests on to this address.
+    #[arg(long, conflicts_with = "relay")]
+    pub(crate) proxy: Option<SocketAddr>,
     /// Settings of millstream, as `gather-us=0`.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) settings: Vec<String>,

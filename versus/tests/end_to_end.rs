@@ -87,6 +87,23 @@ fn a_quick_run_leaves_valid_results_and_nothing_else() {
     assert!(ok && progress.contains("2 rounds in"), "{progress}");
 }
 
+#[test]
+fn proxies_are_measured_where_they_are_installed() {
+    let out = tempfile::tempdir().unwrap();
+    let (printed, progress, ok) =
+        run(&["--only", "proxy/", "--seconds", "0.1", "--rounds", "1", "--no-calls", "--with", "stock"], out.path());
+    assert!(ok, "{printed}{progress}");
+    let results: Value = serde_json::from_slice(&std::fs::read(file(out.path(), "json").unwrap()).unwrap()).unwrap();
+    assert_eq!(results["rounds"].as_array().unwrap().len(), 6, "{printed}{progress}");
+    for name in ["nginx", "haproxy"] {
+        let only = ["--only", "proxy/", "--seconds", "0.1", "--rounds", "1", "--no-calls", "--with", name];
+        let (printed, progress, ok) = run(&only, out.path());
+        assert!(ok || progress.contains("not installed"), "{printed}{progress}");
+        assert!(!ok || !printed.contains("not measured: proxy"), "{printed}{progress}");
+    }
+    assert_eq!(processes(out.path()), Vec::<String>::new());
+}
+
 fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), signal).unwrap();
 }
@@ -125,7 +142,7 @@ fn a_list_says_how_long_a_run_takes() {
     let out = tempfile::tempdir().unwrap();
     let (printed, error, ok) = run(&["--list", "--quick"], out.path());
     assert!(ok && printed.contains("tokens/1000"), "{printed}{error}");
-    assert!(printed.contains("17 cells, 5 rounds of 0.4 s: about "), "{printed}");
+    assert!(printed.contains("18 cells, 5 rounds of 0.4 s: about "), "{printed}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn an_upstream_that_fails_before_its_head_is_said_to() {
         for (upstream, status, text) in [
             (nobody, 502, "cannot be reached"),
             (closes, 502, "without an answer"),
-            (babbles, 502, "without an answer"),
+            (babbles, 502, "not valid"),
             (silent, 504, "in time"),
         ] {
             let addr = proxy(plan(upstream, false).timeout(Duration::from_millis(200))).await;

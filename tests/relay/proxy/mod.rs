@@ -1,9 +1,15 @@
 //! The proxy between raw clients and misbehaving upstreams.
 
+mod cuts;
 mod direct;
 mod faults;
 mod framing;
+mod interim;
+mod kept;
+mod limits;
 mod passing;
+mod tls;
+mod tokens;
 
 use std::io;
 use std::net::SocketAddr;
@@ -41,9 +47,13 @@ fn plan(to: SocketAddr, h2: bool) -> ProxyBuilder {
 
 /// Starts a proxy.
 async fn proxy(plan: ProxyBuilder) -> SocketAddr {
+    proxy_of(plan.build()).await
+}
+
+async fn proxy_of(proxy: Proxy) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, plan.build()).limits(Limits::default().streaming(|_| true)).into_future());
+    tokio::spawn(serve(listener, proxy).limits(Limits::default().streaming(|_| true)).into_future());
     addr
 }
 

@@ -35,6 +35,34 @@ pub(crate) enum Work {
     Upload(u64),
     /// A file of so many bytes of another server, whose bytes are relayed.
     Relay(u64),
+    /// A response of another server, passed on by a proxy that reads it.
+    Proxy(Behind),
+}
+
+/// What the server behind a proxy is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Behind {
+    Hello,
+    File(u64),
+    Tokens,
+}
+
+impl Work {
+    /// Returns what the server behind a relay or a proxy is asked for; `None` if there is none.
+    pub(super) fn behind(self) -> Option<Self> {
+        match self {
+            Self::Relay(len) | Self::Proxy(Behind::File(len)) => Some(Self::File(len)),
+            Self::Proxy(Behind::Hello) => Some(Self::Hello),
+            Self::Proxy(Behind::Tokens) => Some(Self::Tokens),
+            _ => None,
+        }
+    }
+
+    /// Returns what the response is.
+    pub(super) fn response(self) -> Self {
+        self.behind().unwrap_or(self)
+    }
 }
 
 /// What is counted.
@@ -85,10 +113,10 @@ impl Cell {
 
     /// Returns the length of a request's or response's body, whose transfer is counted in fractions.
     pub(crate) fn len(&self) -> Option<u64> {
-        match self.work {
-            Work::File(len) | Work::Upload(len) | Work::Relay(len) => Some(len),
+        match self.work.response() {
+            Work::File(len) | Work::Upload(len) => Some(len),
             Work::Tokens => Some(TOKENS),
-            Work::Hello | Work::Handshake { .. } | Work::Events(_) => None,
+            _ => None,
         }
     }
 
@@ -107,6 +135,9 @@ impl Cell {
             Work::Events(hz) => format!("one event to all readers, {hz} times a second"),
             Work::Upload(len) => format!("{} into a file", size(len)),
             Work::Relay(len) => format!("bytes relayed from a server with a file of {}", size(len)),
+            Work::Proxy(Behind::Hello) => "12 bytes of JSON through a proxy".to_owned(),
+            Work::Proxy(Behind::File(len)) => format!("a file of {} through a proxy", size(len)),
+            Work::Proxy(Behind::Tokens) => "100 tokens one by one through a proxy".to_owned(),
         };
         let protocol = match self.protocol {
             Protocol::H1 => "HTTP/1.1",
@@ -149,7 +180,7 @@ pub(super) fn matrix(plan: &Plan, cpus: usize) -> Vec<Cell> {
 }
 
 /// Cells of `--quick`.
-const QUICK: [&str; 17] = [
+const QUICK: [&str; 18] = [
     "json/64",
     "files/1k",
     "files/64k",
@@ -161,6 +192,7 @@ const QUICK: [&str; 17] = [
     "events/500",
     "uploads/1m",
     "relay/1m",
+    "proxy/1m",
     "http2/64k",
     "http2/tokens",
     "tls/64k",
@@ -171,7 +203,7 @@ const QUICK: [&str; 17] = [
 
 fn whole(cpus: usize) -> Vec<Cell> {
     use Protocol::{H2, TlsH1, TlsH2};
-    use Work::{Events, File, Handshake, Hello, Relay, Tokens, Upload};
+    use Work::{Events, File, Handshake, Hello, Proxy, Relay, Tokens, Upload};
     let mut cells = vec![
         Cell::new("json/1", Hello, 1),
         Cell::new("json/64", Hello, 64),
@@ -198,6 +230,9 @@ fn whole(cpus: usize) -> Vec<Cell> {
         Cell::new("relay/64k", Relay(64 * KIB), 16),
         Cell::new("relay/1m", Relay(MIB), 16),
         Cell::new("relay/64m", Relay(64 * MIB), 4),
+        Cell::new("proxy/json", Proxy(Behind::Hello), 64),
+        Cell::new("proxy/1m", Proxy(Behind::File(MIB)), 16),
+        Cell::new("proxy/tokens", Proxy(Behind::Tokens), 64),
         Cell::new("http2/json", Hello, 4).over(H2, 16),
         Cell::new("http2/64k", File(64 * KIB), 4).over(H2, 16),
         Cell::new("http2/16m", File(16 * MIB), 2).over(H2, 4),

@@ -1,13 +1,14 @@
 //! The servers that are compared: those of this program, and others that are installed.
 
 mod go;
+mod haproxy;
 mod nginx;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::cell::{Cell, Work};
+use super::cell::{Behind, Cell, Work};
 use super::machine::says;
 use super::process::{Launch, free_port};
 use super::record::{Plan, Skipped};
@@ -27,6 +28,7 @@ enum Kind {
     /// This program, with the server's name and settings of millstream.
     Own(&'static str, Vec<String>),
     Nginx(Nginx),
+    Haproxy(PathBuf),
     Go(PathBuf),
     Caddy,
     StaticWebServer,
@@ -46,7 +48,7 @@ const SETTINGS: [&str; 9] = [
 ];
 
 /// Names of all servers, in the order of a round. The first is the one that others are compared with.
-const NAMES: [&str; 6] = ["millstream", "stock", "nginx", "go", "caddy", "static-web-server"];
+const NAMES: [&str; 7] = ["millstream", "stock", "nginx", "haproxy", "go", "caddy", "static-web-server"];
 
 /// Returns the servers of a plan that are installed, and the others with the reason.
 pub(super) fn find(plan: &Plan, dir: &Path) -> Result<(Vec<Contender>, Vec<Skipped>), String> {
@@ -74,6 +76,7 @@ pub(super) fn find(plan: &Plan, dir: &Path) -> Result<(Vec<Contender>, Vec<Skipp
         let kind = match name {
             "millstream" | "stock" => Ok(Kind::Own(name, Vec::new())),
             "nginx" => Nginx::find().map(Kind::Nginx),
+            "haproxy" => haproxy::find().map(Kind::Haproxy),
             "go" => go::build(dir).map(Kind::Go),
             "caddy" => says("caddy", &["version"]).map(|_| Kind::Caddy).ok_or_else(|| NOT_FOUND.to_owned()),
             _ => says(name, &["--version"]).map(|_| Kind::StaticWebServer).ok_or_else(|| NOT_FOUND.to_owned()),
@@ -91,7 +94,7 @@ pub(super) fn find(plan: &Plan, dir: &Path) -> Result<(Vec<Contender>, Vec<Skipp
 
 const NOT_FOUND: &str = "not installed";
 
-/// Returns the server behind a relay.
+/// Returns the server behind a relay or a proxy.
 pub(super) fn origin(site: &Site) -> Result<Launch, String> {
     own(NAMES[0], &[], site, 1)
 }
@@ -110,12 +113,13 @@ impl Contender {
     pub(super) fn can(&self, cell: &Cell) -> bool {
         match &self.kind {
             Kind::Own(_, settings) => {
-                // Events and relays are of one runtime here.
+                // Events, relays and proxies are of one runtime here.
                 let per_core = settings.iter().any(|setting| setting == "per-core=1");
-                !per_core || !matches!(cell.work, Work::Events(_) | Work::Relay(_))
+                !per_core || !(cell.work.behind().is_some() || matches!(cell.work, Work::Events(_)))
             }
             Kind::Nginx(nginx) => nginx.can(cell),
-            Kind::Go(_) => true,
+            Kind::Haproxy(_) => matches!(cell.work, Work::Proxy(_)),
+            Kind::Go(_) => !matches!(cell.work, Work::Proxy(_)),
             Kind::Caddy | Kind::StaticWebServer => matches!(cell.work, Work::File(_)) && cell.protocol == Protocol::H1,
         }
     }
@@ -129,7 +133,8 @@ impl Contender {
                     option("--hz", hz.to_string().into());
                 }
                 if let Some(to) = to {
-                    option("--relay", to.to_string().into());
+                    let how = if let Work::Relay(_) = cell.work { "--relay" } else { "--proxy" };
+                    option(how, to.to_string().into());
                 }
                 if cell.protocol.is_tls() {
                     option("--tls", site.tls().into());
@@ -137,6 +142,7 @@ impl Contender {
                 return Ok(launch);
             }
             Kind::Nginx(nginx) => return nginx.launch(cell, site, to),
+            Kind::Haproxy(program) => return haproxy::launch(program, cell, site, to),
             Kind::Go(program) => return Ok(go::launch(program, cell, site, to)),
             Kind::Caddy => {
                 let address = free_port()?;

@@ -78,8 +78,8 @@ impl Round<'_> {
         let Self { cell, cpus, site, interrupt, .. } = *self;
         let (server_cpus, load_cpus) = cpus.share(cell.workers);
         pin(&load_cpus)?;
-        let origin = match cell.work {
-            Work::Relay(_) => {
+        let origin = match cell.work.behind() {
+            Some(_) => {
                 let started = Server::start(&peers::origin(site)?, &load_cpus, interrupt);
                 Some(started.map_err(|e| format!("the server behind the relay: {e}"))?)
             }
@@ -137,11 +137,11 @@ impl Round<'_> {
         let Self { cell, .. } = *self;
         let path = site::path(cell.work);
         let check = |len| load::client::check(server.address, cell.protocol, &path, len);
-        let (got, wanted) = match cell.work {
-            Work::File(len) | Work::Relay(len) => (check(Some(len))?, len),
+        let (got, wanted) = match cell.work.response() {
+            Work::File(len) => (check(Some(len))?, len),
             Work::Hello | Work::Handshake { .. } => (check(None)?, 12),
             Work::Tokens => (check(None)?, TOKENS),
-            Work::Events(_) | Work::Upload(_) => return Ok(()),
+            _ => return Ok(()),
         };
         if got == wanted { Ok(()) } else { Err(format!("{path} has {got} bytes in place of {wanted}")) }
     }

@@ -63,7 +63,7 @@ impl Site {
 
     /// Makes the file of a cell.
     pub(super) fn prepare(&self, cell: &Cell) -> Result<(), String> {
-        let (Work::File(len) | Work::Relay(len)) = cell.work else { return Ok(()) };
+        let Work::File(len) = cell.work.response() else { return Ok(()) };
         let path = self.files().join(name(len));
         if path.exists() {
             return Ok(());
@@ -76,7 +76,7 @@ impl Site {
     }
 
     pub(super) fn forget(&self, cell: &Cell) {
-        if let Work::File(len) | Work::Relay(len) = cell.work
+        if let Work::File(len) = cell.work.response()
             && len >= LARGE
         {
             let _ = fs::remove_file(self.files().join(name(len)));
@@ -104,12 +104,12 @@ fn name(len: u64) -> String {
 
 /// Returns the path that the load asks for. Uploads add the number of their connection.
 pub(super) fn path(work: Work) -> String {
-    match work {
-        Work::Hello | Work::Handshake { .. } => "/hello".to_owned(),
-        Work::File(len) | Work::Relay(len) => format!("/f/{}", name(len)),
+    match work.response() {
+        Work::File(len) => format!("/f/{}", name(len)),
         Work::Tokens => "/tokens".to_owned(),
         Work::Events(_) => "/events".to_owned(),
         Work::Upload(_) => "/u/".to_owned(),
+        _ => "/hello".to_owned(),
     }
 }
 

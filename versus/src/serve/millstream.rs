@@ -11,6 +11,7 @@ use millstream::copy::copy_bidirectional;
 use millstream::files::{Files, FilesBody};
 use millstream::fs::Durability;
 use millstream::net::{Connector, TcpListener};
+use millstream::relay::Proxy;
 use millstream::runtime::Cores;
 use millstream::server::tls::Tls;
 use millstream::server::{Limits, RequestBody};
@@ -29,9 +30,10 @@ pub(super) fn serve(options: &ServeOptions, settings: &Settings) -> io::Result<(
         let listener = settings.apply(TcpListener::builder()).from_std(listener()?)?;
         announce(listener.local_addr()?)?;
         // In a task, as servers run: the future of `block_on` is polled by the thread that has built the runtime.
-        match options.relay {
-            Some(to) => tokio::spawn(relay(listener, to)).await?,
-            None => tokio::spawn(http(listener, App::new(options)?, tls(options)?)).await?,
+        match (options.relay, options.proxy) {
+            (Some(to), _) => tokio::spawn(relay(listener, to)).await?,
+            (None, Some(to)) => tokio::spawn(proxy(listener, to)).await?,
+            (None, None) => tokio::spawn(http(listener, App::new(options)?, tls(options)?)).await?,
         }
     })
 }
@@ -112,6 +114,12 @@ async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response
         Route::Done(response) => response,
     };
     Ok(response.map(Either::Left))
+}
+
+async fn proxy(listener: TcpListener, to: std::net::SocketAddr) -> io::Result<()> {
+    let proxy = Proxy::new(to.to_string().parse().map_err(io::Error::other)?);
+    let limits = Limits::default().streaming(|_| true).connections(100_000);
+    millstream::server::serve(listener, proxy).limits(limits).await
 }
 
 async fn relay(listener: TcpListener, to: std::net::SocketAddr) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! The rival: tokio, hyper, tower-http and axum alone, with `TCP_NODELAY`.
+//! The rival: tokio, hyper, hyper-util, tower-http and axum alone, with `TCP_NODELAY`.
 
 use std::convert::Infallible;
 use std::io;
@@ -12,7 +12,10 @@ use futures_util::{TryStreamExt, stream};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -35,10 +38,11 @@ pub(super) fn serve(options: &ServeOptions) -> io::Result<()> {
     cli::runtime(options.workers).map_err(io::Error::other)?.block_on(async {
         let listener = TcpListener::from_std(listener()?)?;
         announce(listener.local_addr()?)?;
-        match (options.relay, options.hz) {
-            (Some(to), _) => tokio::spawn(relay(listener, to)).await?,
-            (None, Some(hz)) => tokio::spawn(events(listener, hz)).await?,
-            (None, None) => tokio::spawn(http(listener, App::new(options), acceptor(options)?)).await?,
+        match (options.relay, options.proxy, options.hz) {
+            (Some(to), ..) => tokio::spawn(relay(listener, to)).await?,
+            (None, Some(to), _) => tokio::spawn(proxy(listener, to)).await?,
+            (None, None, Some(hz)) => tokio::spawn(events(listener, hz)).await?,
+            (None, None, None) => tokio::spawn(http(listener, App::new(options), acceptor(options)?)).await?,
         }
     })
 }
@@ -166,6 +170,26 @@ async fn events(listener: TcpListener, hz: u32) -> io::Result<()> {
     use axum::serve::ListenerExt;
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     axum::serve(listener, app).await
+}
+
+/// Passes requests on by hyper-util's client.
+async fn proxy(listener: TcpListener, to: SocketAddr) -> io::Result<()> {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    let client = Client::builder(TokioExecutor::new()).build::<_, Incoming>(connector);
+    loop {
+        let stream = accept(&listener).await;
+        let client = client.clone();
+        tokio::spawn(async move {
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+                *request.uri_mut() = format!("http://{to}{path}").parse().unwrap_or_default();
+                client.request(request)
+            });
+            // hyper reports a client that disconnects as an error.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
 }
 
 async fn relay(listener: TcpListener, to: SocketAddr) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Cell, Launch, NOT_FOUND, Site, Work};
+use super::{Behind, Cell, Launch, NOT_FOUND, Site, Work};
 use crate::load::Protocol;
 use crate::run::process::free_port;
 
@@ -60,6 +60,7 @@ impl Nginx {
             Work::Tokens | Work::Events(_) => false,
             Work::Upload(_) => self.dav,
             Work::Relay(_) => self.relay != Relay::No,
+            Work::Proxy(_) => true,
         };
         work && (self.http2 || !cell.protocol.is_h2()) && (self.tls || !cell.protocol.is_tls())
     }
@@ -86,7 +87,7 @@ impl Nginx {
             line("user root root;".to_owned());
         }
         line("worker_rlimit_nofile 65536; events { worker_connections 32768; }".to_owned());
-        if let Some(to) = to {
+        if let (Some(to), Work::Relay(_)) = (to, cell.work) {
             line(format!("stream {{ server {{ listen {address} backlog=4096; tcp_nodelay on; proxy_pass {to}; }} }}"));
             return text;
         }
@@ -94,6 +95,15 @@ impl Nginx {
         line("keepalive_requests 1000000000; open_file_cache max=1000; client_max_body_size 0;".to_owned());
         for temporary in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
             line(format!("{temporary}_temp_path {};", quoted(&site.root().join(format!("nginx-{temporary}")))));
+        }
+        if let Some(to) = to {
+            line(format!("upstream origin {{ server {to}; keepalive 128; keepalive_requests 1000000000; }}"));
+            line(format!("server {{ listen {address} backlog=4096; location / {{ proxy_pass http://origin;"));
+            line("proxy_http_version 1.1; proxy_set_header Connection \"\";".to_owned());
+            // Otherwise tokens wait for a whole buffer.
+            let buffers = if cell.work == Work::Proxy(Behind::Tokens) { "off" } else { "on" };
+            line(format!("proxy_buffering {buffers}; }} }} }}"));
+            return text;
         }
         let kind = match cell.protocol {
             Protocol::H1 => "",
@@ -140,6 +150,7 @@ mod tests {
             ("json/1", true, true),
             ("uploads/1m", true, false),
             ("relay/1m", true, false),
+            ("proxy/1m", true, true),
             ("http2/64k", true, false),
             ("tls/64k", true, false),
             ("tokens/1", false, false),

@@ -1,0 +1,207 @@
+//! A circuit breaker for the upstream.
+//!
+//! ```text
+//!           failures in a row
+//!   Closed ──────────────────▶ Open ──back-off──▶ HalfOpen: one request
+//!     ▲                         ▲                   │   │
+//!     │                         └──────it fails─────┘   │
+//!     └────────────────────────────it is answered───────┘
+//! ```
+//!
+//! 1. While half-open, one request at a time is sent.
+//! 2. Requests that were sent before the circuit opened neither close nor open it again.
+//! 3. A request whose client leaves is neither a failure nor an answer.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::state::Circuit;
+
+pub(super) struct Health {
+    /// Failures in a row that open the circuit; `u32::MAX`: none do.
+    most: u32,
+    back_off: Duration,
+    failures: AtomicU32,
+    opened: Mutex<Opened>,
+}
+
+#[derive(Default)]
+struct Opened {
+    /// `None` while the circuit is closed.
+    until: Option<Instant>,
+    is_tried: bool,
+    trips: u64,
+}
+
+/// A request that is sent. Dropped without an outcome if its client leaves.
+#[must_use]
+pub(super) struct Trial<'a> {
+    health: &'a Health,
+    is_probe: bool,
+}
+
+impl Health {
+    pub(super) fn new(most: u32, back_off: Duration) -> Self {
+        Self { most, back_off, failures: AtomicU32::new(0), opened: Mutex::default() }
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Admits a request. `Err` is the time after which another may be admitted.
+    pub(super) fn admit(&self) -> Result<Trial<'_>, Duration> {
+        if self.failures() < self.most {
+            return Ok(Trial { health: self, is_probe: false });
+        }
+        let mut opened = self.opened();
+        let Some(until) = opened.until else { return Ok(Trial { health: self, is_probe: false }) };
+        match until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO if !opened.is_tried => {
+                opened.is_tried = true;
+                Ok(Trial { health: self, is_probe: true })
+            }
+            Duration::ZERO => Err(self.back_off),
+            left => Err(left),
+        }
+    }
+
+    pub(super) fn failures(&self) -> u32 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn circuit(&self) -> Circuit {
+        match self.opened().until {
+            None => Circuit::Closed,
+            Some(until) if until <= Instant::now() => Circuit::HalfOpen,
+            Some(_) => Circuit::Open,
+        }
+    }
+
+    pub(super) fn trips(&self) -> u64 {
+        self.opened().trips
+    }
+
+    fn open(&self, opened: &mut Opened) {
+        // A back-off that exceeds the clock is one of 30 years.
+        let now = Instant::now();
+        let until = now.checked_add(self.back_off).unwrap_or(now + Duration::from_secs(1_000_000_000));
+        opened.until = Some(until);
+        opened.trips += 1;
+    }
+}
+
+impl Trial<'_> {
+    /// The upstream has sent the head of a response.
+    pub(super) fn answered(self) {
+        let health = self.health;
+        if self.is_probe {
+            health.opened().until = None;
+            health.failures.store(0, Ordering::Relaxed);
+        } else if matches!(health.failures(), 1.. if health.failures() < health.most) {
+            let opened = health.opened();
+            if opened.until.is_none() {
+                health.failures.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The upstream cannot be reached, or has ended the connection, or is too slow.
+    pub(super) fn failed(self) {
+        let health = self.health;
+        if health.most == u32::MAX {
+            return;
+        }
+        let mut opened = health.opened();
+        if self.is_probe {
+            health.open(&mut opened);
+        } else if opened.until.is_none() {
+            let failures = health.failures.load(Ordering::Relaxed) + 1;
+            if failures >= health.most {
+                health.open(&mut opened);
+            }
+            // Read without the lock: last, so that who sees it sees the open circuit.
+            health.failures.store(failures, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        if self.is_probe {
+            self.health.opened().is_tried = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    const BACK_OFF: Duration = Duration::from_secs(8);
+
+    fn broken(health: &Health) {
+        for _ in 0..3 {
+            health.admit().unwrap().failed();
+        }
+        assert_eq!((health.circuit(), health.trips()), (Circuit::Open, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_in_a_row_open_it_and_one_answer_closes_it() {
+        let health = Health::new(3, BACK_OFF);
+        for _ in 0..4 {
+            health.admit().unwrap().failed();
+            health.admit().unwrap().failed();
+            health.admit().unwrap().answered();
+        }
+        assert_eq!((health.circuit(), health.failures()), (Circuit::Closed, 0), "not in a row");
+        broken(&health);
+        assert_eq!(health.admit().err(), Some(BACK_OFF));
+        advance(BACK_OFF / 2).await;
+        assert_eq!(health.admit().err(), Some(BACK_OFF / 2));
+        advance(BACK_OFF / 2).await;
+        assert_eq!(health.circuit(), Circuit::HalfOpen);
+        let probe = health.admit().unwrap();
+        assert_eq!(health.admit().err(), Some(BACK_OFF), "one probe at a time");
+        probe.failed();
+        assert_eq!((health.admit().err(), health.trips()), (Some(BACK_OFF), 2));
+        advance(BACK_OFF).await;
+        health.admit().unwrap().answered();
+        assert_eq!((health.circuit(), health.failures()), (Circuit::Closed, 0));
+        assert!(health.admit().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_whose_client_leaves_makes_room_for_another() {
+        let health = Health::new(3, BACK_OFF);
+        broken(&health);
+        advance(BACK_OFF).await;
+        drop(health.admit().unwrap());
+        health.admit().unwrap().answered();
+        assert_eq!(health.circuit(), Circuit::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_sent_before_has_no_effect() {
+        let health = Health::new(3, BACK_OFF);
+        let (good, bad) = (health.admit().unwrap(), health.admit().unwrap());
+        broken(&health);
+        good.answered();
+        assert_eq!(health.circuit(), Circuit::Open);
+        advance(BACK_OFF).await;
+        bad.failed();
+        assert_eq!((health.circuit(), health.trips()), (Circuit::HalfOpen, 1));
+    }
+
+    #[test]
+    fn without_a_limit_it_stays_closed() {
+        let health = Health::new(u32::MAX, BACK_OFF);
+        health.admit().unwrap().failed();
+        assert_eq!((health.circuit(), health.failures()), (Circuit::Closed, 0));
+    }
+}
