@@ -58,6 +58,7 @@
 //! | `relay` | | `relay`: a reverse proxy; header lines for messages that are relayed as bytes; implies `client`, `copy` and `server` |
 //! | `axum` | | the listeners implement `axum::serve::Listener` |
 //! | `client` | | `net::Connector` for `hyper_util::client::legacy::Client` |
+//! | `disk` | | `sse::log::disk`: a log of events in a directory; implies `sse` and `fs` |
 //! | `metrics` | | `metrics::record_metrics` for the metrics facade |
 //! | `redis` | | `sse::log::redis`: a log that several processes share; implies `sse` |
 //! | `tls` | | `server::tls`: TLS by rustls; implies `server` |
@@ -107,6 +108,7 @@
         feature = "compress",
         feature = "copy",
         feature = "digest",
+        feature = "disk",
         feature = "files",
         feature = "metrics",
         feature = "redis",
