@@ -83,6 +83,17 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     all
 }
 
+/// Returns the segments once those that are not kept are removed, which happens after the commit.
+async fn kept(disk: &Disk) -> Vec<PathBuf> {
+    loop {
+        let (all, state) = (segments(disk.path()), disk.state());
+        if all.len() == state.segments {
+            return all;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Returns the data of the events in the log, and `gap` for gaps, as a reader of a new hub gets them.
 async fn contents(disk: &Disk) -> Vec<String> {
     let hub = forgetful(disk);

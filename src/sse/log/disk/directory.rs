@@ -33,7 +33,18 @@ pub(super) enum Kind {
 pub(super) struct Directory {
     path: PathBuf,
     fd: OwnedFd,
-    _lock: OwnedFd,
+    _lock: Lock,
+}
+
+/// The locked file of a directory.
+#[derive(Debug)]
+struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A process that was started meanwhile may have a duplicate of the descriptor until it runs its program.
+        let _ = file::unlock(self.0.as_fd());
+    }
 }
 
 impl Directory {
@@ -121,13 +132,13 @@ impl Directory {
 }
 
 /// Locks the directory by a file in it; `None` if it is locked.
-fn lock(dir: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+fn lock(dir: &OwnedFd) -> io::Result<Option<Lock>> {
     let name = OsStr::new(LOCK);
     let fd = match file::create_at(dir.as_fd(), name, Access::Change, MODE) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => file::open_at(dir.as_fd(), name, Access::Change)?,
         created => created?,
     };
-    Ok(file::try_lock(fd.as_fd())?.then_some(fd))
+    Ok(file::try_lock(fd.as_fd())?.then(|| Lock(fd)))
 }
 
 fn name(first: u64, kind: Kind) -> OsString {

@@ -1,7 +1,7 @@
 //! Handle of a log in a directory, and the implementation of [`Log`].
 
 use std::cmp::Ordering;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -191,8 +191,9 @@ async fn commit(inner: &Arc<Inner>) {
         };
         match outcome {
             Ok(Outcome::Done) => {}
-            // A runtime that shuts down drops this future soon.
-            Ok(Outcome::TryLater) | Err(_) => sleep(RETRY).await,
+            Ok(Outcome::TryLater) => sleep(RETRY).await,
+            // The runtime shuts down, and drops this future.
+            Err(_) => pending().await,
         }
     }
 }
