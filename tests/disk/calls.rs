@@ -2,7 +2,7 @@
 
 use crate::support::http::Flavour;
 use crate::support::{child, strace};
-use crate::{hub, open, send};
+use crate::{hub, kept, open, send, small};
 
 const NAME: &str = "calls::a_burst_is_one_write_and_one_sync";
 
@@ -33,4 +33,32 @@ fn a_burst_is_one_write_and_one_sync() {
     assert_eq!(count("pwrite"), 6, "{trace}");
     // One when the log was created: of the directory.
     assert_eq!((count("fdatasync("), count("fsync(")), (6, 1), "{trace}");
+}
+
+#[test]
+fn a_new_segment_syncs_its_directory() {
+    const NAME: &str = "calls::a_new_segment_syncs_its_directory";
+    const SEGMENTS: usize = 7;
+    if child::task().is_some() {
+        return Flavour::CurrentThread.runtime().block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let disk = small(dir.path()).open().await.unwrap();
+            let hub = hub(&disk);
+            for _ in 0..SEGMENTS {
+                send(&hub, "x".repeat(3000));
+                disk.flush().await.unwrap();
+            }
+            assert_eq!(kept(&disk).await.len(), SEGMENTS);
+        });
+    }
+    let calls = "trace=openat,pwrite64,fsync,fdatasync";
+    let Some(trace) = strace::run(&child::command(NAME, "x"), &["-e", calls]) else { return };
+    let new = |line: &&str| line.contains(".events\"") && line.contains("O_CREAT");
+    let calls = trace.lines().skip_while(|line| !new(line)).filter_map(|line| {
+        let is_data = line.contains("pwrite64") && line.contains("\":0");
+        let all = [("openat", new(&line)), ("fsync(", true), ("pwrite64(", is_data), ("fdatasync(", true)];
+        all.into_iter().find(|(name, counts)| line.contains(name) && *counts).map(|(name, _)| name)
+    });
+    let expected = ["openat", "fsync(", "pwrite64(", "fdatasync("].repeat(SEGMENTS);
+    assert_eq!(calls.collect::<Vec<_>>(), expected, "{trace}");
 }

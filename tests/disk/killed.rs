@@ -1,6 +1,6 @@
 //! A process that is killed while it appends: nothing confirmed is lost, nothing is there twice, nothing is invented.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use crate::support::child;
@@ -21,7 +21,7 @@ async fn append(dir: &str) {
             next += 1;
         }
         disk.flush().await.unwrap();
-        writeln!(std::io::stdout(), "\nconfirmed {next}").unwrap();
+        println!("\nconfirmed {next}");
     }
 }
 
