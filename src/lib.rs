@@ -58,6 +58,7 @@
 //! | `relay` | | `relay`: a reverse proxy; header lines for messages that are relayed as bytes; implies `client`, `copy` and `server` |
 //! | `axum` | | the listeners implement `axum::serve::Listener` |
 //! | `client` | | `net::Connector` for `hyper_util::client::legacy::Client` |
+//! | `disk` | | `sse::log::disk`: a log of events in a directory; implies `sse` and `fs` |
 //! | `metrics` | | `metrics::record_metrics` for the metrics facade |
 //! | `ring` | yes | the cryptography of `tls`; nothing without it |
 //! | `aws-lc-rs` | | the same by AWS-LC, which is faster and takes longer to build |
@@ -109,6 +110,7 @@
         feature = "compress",
         feature = "copy",
         feature = "digest",
+        feature = "disk",
         feature = "files",
         feature = "metrics",
         feature = "redis",

@@ -45,7 +45,8 @@ impl Server {
         let workers = NonZeroUsize::new(2).expect("two");
         let options = Options { listen, root: root.path().to_owned(), workers };
         let hosts = AllowedHostsLayer::local();
-        let numbers = Numbers::start(SocketAddr::from(([127, 0, 0, 1], 0)), false, hosts.clone()).expect("a free port");
+        let numbers =
+            Numbers::start(SocketAddr::from(([127, 0, 0, 1], 0)), false, None, hosts.clone()).expect("a free port");
         let app = App::new(&options, &Site::default(), &Uploads::default(), &numbers, hosts)
             .expect("a directory that can be served");
         let runtime = cli::runtime(workers).expect("a runtime");

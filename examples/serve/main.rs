@@ -55,6 +55,9 @@ struct Args {
     /// Permits other addresses for the metrics; restrict access to them yourself.
     #[arg(long)]
     metrics_anywhere: bool,
+    /// A directory for the numbers of the page, which then survive a restart.
+    #[arg(long, value_name = "DIR")]
+    log: Option<PathBuf>,
     /// An accepted host besides IP addresses and localhost; may be repeated.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
@@ -69,11 +72,11 @@ fn main() -> ExitCode {
 }
 
 fn start(
-    Args { options, site, uploads, per_core: apart, metrics, metrics_anywhere, hosts }: Args,
+    Args { options, site, uploads, per_core: apart, metrics, metrics_anywhere, log, hosts }: Args,
 ) -> Result<(), String> {
     let local = AllowedHostsLayer::local();
     let hosts = hosts.iter().try_fold(local, |hosts, name| hosts.and(name).map_err(|e| format!("--host: {e}")))?;
-    let numbers = Numbers::start(metrics, metrics_anywhere, hosts.clone())?;
+    let numbers = Numbers::start(metrics, metrics_anywhere, log.as_deref(), hosts.clone())?;
     match apart {
         true => per_core(&options, &site, &uploads, &numbers, hosts),
         false => cli::runtime(options.workers)?.block_on(run(&options, &site, &uploads, &numbers, hosts)),

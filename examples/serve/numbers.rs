@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +15,8 @@ use millstream::metrics::{Histogram, Requests, Snapshot, prometheus_text};
 use millstream::middleware::AllowedHostsLayer;
 use millstream::net::TcpListener;
 use millstream::server::RequestBody;
-use millstream::sse::{Event, Hub, LagPolicy};
+use millstream::sse::log::disk::{Disk, DiskError};
+use millstream::sse::{Event, Hub, HubBuilder, LagPolicy};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -38,7 +40,12 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Listens on `metrics`, which must be a loopback address unless `anywhere` is set. The error text names the
     /// remedy.
-    pub(crate) fn start(metrics: SocketAddr, anywhere: bool, hosts: AllowedHostsLayer) -> Result<Self, String> {
+    pub(crate) fn start(
+        metrics: SocketAddr,
+        anywhere: bool,
+        log: Option<&Path>,
+        hosts: AllowedHostsLayer,
+    ) -> Result<Self, String> {
         if !anywhere && !metrics.ip().is_loopback() {
             return Err(format!(
                 "--metrics {metrics}: the metrics are private; choose a loopback address, or say \
@@ -53,7 +60,12 @@ impl Numbers {
 
         // A slow page gets the newest events; a reconnected one gets those it missed.
         let live = Hub::builder().replay(KEPT).queue(KEPT).slow(LagPolicy::DropOldest).subscribers(VIEWERS);
-        let live = live.gzip(6).build();
+        let live = match log {
+            Some(log) => runtime
+                .block_on(stored(live.gzip(6), log))
+                .map_err(|e| format!("--log: {}", crate::common::report(&e)))?,
+            None => live.gzip(6).build(),
+        };
         let (end, ended) = oneshot::channel();
         let hub = live.clone();
         let run = move || tell(&runtime, listener, hosts, &hub, ended);
@@ -68,6 +80,11 @@ impl Numbers {
     pub(crate) fn live(&self) -> Hub {
         self.live.clone()
     }
+}
+
+/// Builds a hub whose events survive a restart.
+async fn stored(live: HubBuilder, log: &Path) -> Result<Hub, DiskError> {
+    Ok(live.log(Disk::builder(log).keep_bytes(64 << 20).open().await?).build())
 }
 
 impl Drop for Numbers {
@@ -167,17 +184,17 @@ mod tests {
     #[test]
     fn numbers_stay_on_this_machine_unless_told_otherwise() {
         let outside = SocketAddr::from(([0, 0, 0, 0], 0));
-        let refused = Numbers::start(outside, false, local()).err().expect("not a loopback address");
+        let refused = Numbers::start(outside, false, None, local()).err().expect("not a loopback address");
         assert!(refused.contains("0.0.0.0:0") && refused.contains("--metrics-anywhere"), "{refused}");
-        let allowed = Numbers::start(outside, true, local()).expect("permitted by the option");
-        let taken = Numbers::start(SocketAddr::from(([127, 0, 0, 1], allowed.address().port())), false, local());
+        let allowed = Numbers::start(outside, true, None, local()).expect("permitted by the option");
+        let taken = Numbers::start(SocketAddr::from(([127, 0, 0, 1], allowed.address().port())), false, None, local());
         let taken = taken.err().expect("the port is in use");
         assert!(taken.contains("--metrics") && taken.contains(&allowed.address().port().to_string()), "{taken}");
     }
 
     #[test]
     fn only_those_who_name_this_machine_are_told_the_numbers() {
-        let numbers = Numbers::start(SocketAddr::from(([127, 0, 0, 1], 0)), false, local()).expect("a free port");
+        let numbers = Numbers::start(SocketAddr::from(([127, 0, 0, 1], 0)), false, None, local()).expect("a free port");
         assert!(status(numbers.address(), "/metrics", "localhost").contains("200 OK"));
         assert!(status(numbers.address(), "/metrics", "evil.example").contains("421 Misdirected Request"));
     }

@@ -112,3 +112,24 @@ pub(crate) fn redis_back(address: &str) {
     tracing::info!(target: "millstream", address, "connection to Redis restored");
     let _ = address;
 }
+
+#[cfg(feature = "disk")]
+pub(crate) fn disk_failed(error: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(target: "millstream", error, "the log of events has failed and stores nothing more; open it again");
+    let _ = error;
+}
+
+#[cfg(feature = "disk")]
+pub(crate) fn disk_full(error: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", error, "the log of events has no room; events wait for a retry");
+    let _ = error;
+}
+
+#[cfg(feature = "disk")]
+pub(crate) fn disk_damaged(error: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", error, "events of the log cannot be read; a reader gets a gap");
+    let _ = error;
+}

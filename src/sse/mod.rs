@@ -5,6 +5,7 @@
 //! | send events to many readers | [`Hub`] |
 //! | choose what a new or slow reader gets | [`HubBuilder`], [`LagPolicy`] |
 //! | build an event | [`Event`] |
+//! | keep events over restarts | [`log::Log`], `log::disk::Disk` (feature `disk`) |
 //! | share events with other processes | [`log::Log`], `log::redis::Redis` (feature `redis`) |
 //! | read how many readers there are | [`HubStats`] |
 //!

@@ -14,7 +14,7 @@ use super::event::{check_id, finish};
 use super::gap::Gap;
 use super::room::Room;
 use super::shared::{Begin, Shared, Start};
-use crate::sse::log::{Log, LogFuture, Replay, ReplayError};
+use crate::sse::log::{Encoded, Log, LogFuture, Replay, ReplayError};
 
 pub(super) struct ReplayCursor {
     log: Arc<dyn Log>,
@@ -47,7 +47,8 @@ impl ReplayCursor {
     }
 
     /// Also returns `Pending` if the log has not started or is not far enough; the caller registers the waker for that.
-    pub(super) fn poll(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Poll<Step> {
+    /// A frame ends with the event that reaches `most` bytes.
+    pub(super) fn poll(&mut self, shared: &Shared, cx: &mut Context<'_>, most: usize) -> Poll<Step> {
         loop {
             match &mut self.state {
                 State::Next => match self.begin(shared) {
@@ -80,7 +81,7 @@ impl ReplayCursor {
                         return Poll::Ready(Step::Ring(shared.begin_here(gap)));
                     }
                 },
-                State::Page(frames, after, room) => match frames.pop_front() {
+                State::Page(frames, after, room) => match take(frames, most) {
                     Some(frame) => {
                         room.set(room.bytes() - frame.len());
                         return Poll::Ready(Step::Frame(frame));
@@ -104,15 +105,33 @@ fn ask(
     Box::pin(async move { log.replay(&after, &upto, bytes).await })
 }
 
+/// Takes the next frame, up to the end of the event that reaches `most` bytes.
+fn take(frames: &mut VecDeque<Bytes>, most: usize) -> Option<Bytes> {
+    let mut frame = frames.pop_front()?;
+    if frame.len() > most {
+        let ends = |from: usize| frame[from..].windows(2).position(|end| end == b"\n\n").map(|at| from + at + 2);
+        let end = ends(most.saturating_sub(2)).filter(|&end| end < frame.len());
+        if let Some(end) = end {
+            frames.push_front(frame.split_off(end));
+        }
+    }
+    Some(frame)
+}
+
+/// Returns whether these can be whole events, the last one with this id.
+fn is_page(bytes: &[u8], last: &str) -> bool {
+    bytes.ends_with(b"\n\n") && check_id(last).is_ok()
+}
+
 fn page(shared: &Shared, replay: Replay, upto: Arc<str>, mut room: Room) -> State {
-    let Replay { events, more, gap } = replay;
+    let Replay { events, encoded, more, gap } = replay;
     let mut frames = VecDeque::with_capacity(events.len() + 1);
     if let Some(missed) = gap {
         shared.told_gap();
         frames.push_back(Gap::expired(missed).encode());
     }
     shared.replayed(events.len() as u64);
-    let last = events.last().filter(|_| more).map_or(upto, |(id, _)| id.as_str().into());
+    let mut last = events.last().map(|(id, _)| Arc::from(id.as_str()));
     // One by one, so that each event is dropped when its frame is made.
     frames.extend(events.into_iter().map(|(id, event)| {
         if event.check_name().is_err() || check_id(&id).is_err() {
@@ -123,6 +142,17 @@ fn page(shared: &Shared, replay: Replay, upto: Arc<str>, mut room: Room) -> Stat
         finish(&mut text, &id);
         Bytes::from(text)
     }));
+    if let Some(Encoded { bytes, last: id, events }) = encoded {
+        if is_page(&bytes, &id) {
+            shared.replayed(events);
+            frames.push_back(bytes);
+            last = Some(id.into());
+        } else {
+            shared.told_gap();
+            frames.push_back(Gap::lost(Some(events)).encode());
+        }
+    }
+    let last = last.filter(|_| more).unwrap_or(upto);
     room.set(frames.iter().map(Bytes::len).sum());
     State::Page(frames, last, room)
 }

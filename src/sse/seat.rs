@@ -187,6 +187,12 @@ fn form(gzip: &Option<Gzip>) -> Form {
     if gzip.is_some() { Form::Gzip } else { Form::Plain }
 }
 
+/// Returns the length of a frame that may be replayed at once. A page is compressed in pieces, between which the task
+/// yields.
+fn frame_max(gzip: &Option<Gzip>) -> usize {
+    if gzip.is_some() { 16 << 10 } else { usize::MAX }
+}
+
 fn comment(gzip: &Option<Gzip>) -> Piece {
     match gzip {
         Some(gzip) => gzip.deflater().comment(COMMENT),
@@ -235,7 +241,7 @@ impl Seat {
                 }
                 // The reader reconnects and continues where it was.
                 Source::ReplayCursor(_) if ends => return Poll::Ready(None),
-                Source::ReplayCursor(replay_cursor) => match replay_cursor.poll(shared, cx) {
+                Source::ReplayCursor(replay_cursor) => match replay_cursor.poll(shared, cx, frame_max(gzip)) {
                     Poll::Ready(Step::Frame(frame)) => return Poll::Ready(Some(own(gzip, frame))),
                     Poll::Ready(Step::Ring((cursor, missed))) => {
                         *source = Source::Ring(cursor);

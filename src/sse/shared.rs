@@ -169,15 +169,19 @@ impl Shared {
     pub(in crate::sse) fn deliver(&self, id: &str, event: &Event) -> Result<(), SendError> {
         event.check_name()?;
         check_id(id).map_err(SendError::InvalidId)?;
+        let mut text = event.encode(id.len());
+        finish(&mut text, &id);
+        self.deliver_encoded(id, text.into())
+    }
+
+    pub(in crate::sse) fn deliver_encoded(&self, id: &str, event: Bytes) -> Result<(), SendError> {
         if self.is_closed() {
             return Err(SendError::Closed);
         }
-        let mut text = event.encode(id.len());
-        finish(&mut text, &id);
         {
             let mut state = self.state();
             self.started.store(true, Ordering::Release);
-            self.push(&mut state, text.into(), Name::Given(id.into()));
+            self.push(&mut state, event, Name::Given(id.into()));
         }
         self.groups.wake();
         Ok(())

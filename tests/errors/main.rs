@@ -19,6 +19,7 @@ use millstream::net::{Connector, TcpListener};
 use millstream::relay::InjectError;
 use millstream::server::tls::TlsError;
 use millstream::sse::log::ReplayError;
+use millstream::sse::log::disk::{Disk, DiskError};
 use millstream::sse::log::redis::{Redis, RedisError};
 use millstream::sse::{SendError, SubscribeError};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
@@ -131,6 +132,13 @@ fn of_values() -> Vec<(&'static str, BoxError)> {
         ("closed to subscribers", Box::new(SubscribeError::Closed)),
         ("replay", Box::new(ReplayError::Unreachable(cause()))),
         ("unknown", Box::new(ReplayError::Unknown)),
+        ("locked", Box::new(DiskError::Locked { path: "log".into() })),
+        (
+            "damaged",
+            Box::new(DiskError::Damaged { path: "1.events".into(), offset: 7, reason: "the checksum is wrong" }),
+        ),
+        ("removed", Box::new(DiskError::Removed { path: "log".into() })),
+        ("given up", Box::new(DiskError::GivenUp { path: "log".into(), events: 7 })),
         ("redis", Box::new(RedisError::Unreachable { address: address.clone(), source: cause() })),
         ("credentials", Box::new(RedisError::Credentials { address: address.clone() })),
         ("forbidden", Box::new(RedisError::Forbidden { address: address.clone(), reason: reason.clone() })),
@@ -155,6 +163,7 @@ async fn no_level_repeats_the_text_of_its_source() {
     let mut all = of_files().await;
     all.extend(of_connections().await);
     all.extend(of_values());
+    all.push(("disk", Box::new(Disk::builder("/dev/null").open().await.unwrap_err())));
     all.push(("Redis over TCP", Box::new(Redis::builder("redis://127.0.0.1:1/").connect().await.unwrap_err())));
     let mut repeats = Vec::new();
     for (what, error) in &all {
@@ -170,7 +179,9 @@ async fn no_level_repeats_the_text_of_its_source() {
     }
     assert!(repeats.is_empty(), "{}", repeats.join("\n"));
     // Errors with a cause have it as their source.
-    for what in ["open", "open as io::Error", "chain", "copy", "refused", "send", "replay", "redis", "TLS", "receive"] {
+    for what in
+        ["open", "open as io::Error", "chain", "copy", "refused", "send", "replay", "disk", "redis", "TLS", "receive"]
+    {
         let (_, error) = all.iter().find(|(name, _)| *name == what).unwrap();
         assert!(error.source().is_some(), "{what}: {error}");
     }

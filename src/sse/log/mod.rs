@@ -1,4 +1,5 @@
-//! External storage of the events of a hub: the contract for a log that several processes share.
+//! External storage of the events of a hub: the contract for a log that survives restarts, or that several processes
+//! share.
 //!
 //! ```text
 //!  Hub::send ─append─▶ Log (somewhere else) ─run─▶ Sink ─▶ the ring of each hub ─▶ its readers
@@ -8,6 +9,8 @@
 //! A hub with a log does not send its events to its readers directly: they return from the log, in the log's order and
 //! with the log's ids, together with the events of other hubs on the same log.
 
+#[cfg(feature = "disk")]
+pub mod disk;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod sink;
@@ -18,6 +21,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 pub use sink::Sink;
 
 use crate::sse::{Event, SendError};
@@ -85,15 +89,36 @@ pub trait Log: Send + Sync + fmt::Debug + 'static {
 #[must_use = "a page is the answer of Log::replay"]
 pub struct Replay {
     pub(super) events: Vec<(String, Event)>,
+    pub(super) encoded: Option<Encoded>,
     pub(super) more: bool,
     pub(super) gap: Option<Option<u64>>,
+}
+
+/// Events as the reader gets them.
+#[derive(Clone, Debug)]
+pub(super) struct Encoded {
+    pub(super) bytes: Bytes,
+    /// Id of the last event.
+    pub(super) last: String,
+    pub(super) events: u64,
 }
 
 impl Replay {
     /// Creates a page of events with their ids, oldest first, which ends the requested range. All are in memory until
     /// the reader has taken them: a page should not exceed the requested size.
     pub fn new(events: Vec<(String, Event)>) -> Self {
-        Self { events, more: false, gap: None }
+        Self { events, ..Self::default() }
+    }
+
+    /// Creates a page of events that are encoded as the reader gets them (`text/event-stream`), which ends the requested
+    /// range: each with its id, the last one with the id `last`, and nothing behind the blank line that ends it.
+    /// `events` is their number, for the statistics. The bytes are neither decoded nor copied, only
+    /// compressed for readers that ask for it.
+    ///
+    /// A reader whose connection breaks inside of the page continues after the last id it has received.
+    pub fn encoded(bytes: impl Into<Bytes>, last: impl Into<String>, events: u64) -> Self {
+        let encoded = Encoded { bytes: bytes.into(), last: last.into(), events };
+        Self { encoded: Some(encoded), ..Self::default() }
     }
 
     /// Sets whether the requested range has more events. A page without events is the last.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+#[cfg(feature = "disk")]
+use bytes::Bytes;
 use tokio::sync::watch;
 
 use crate::sse::{Event, SendError, Shared};
@@ -35,6 +37,12 @@ impl Sink {
     /// invalid event, which is skipped: call [`gap`](Self::gap) then.
     pub fn deliver(&self, id: &str, event: &Event) -> Result<(), SendError> {
         self.hub.upgrade().ok_or(SendError::Closed)?.deliver(id, event)
+    }
+
+    /// As [`deliver`](Self::deliver), for an event that is encoded with this id, and shared with other hubs.
+    #[cfg(feature = "disk")]
+    pub(super) fn deliver_encoded(&self, id: &str, event: Bytes) -> Result<(), SendError> {
+        self.hub.upgrade().ok_or(SendError::Closed)?.deliver_encoded(id, event)
     }
 
     /// Reports that the log has lost events after the last delivered one, and their number if known.

@@ -1,0 +1,175 @@
+//! The directory of a log: its lock, and the names of its segments. All calls **wait for the disk**.
+//!
+//! ```text
+//!  lock                           locked by the process that has the log open
+//!  00000000000000000001.events    a segment, named by its first event
+//!  00000000000000000001.index     its index, once it is full
+//! ```
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::DiskError;
+use crate::fs::Metadata;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, OwnedFd};
+use crate::sys::file::{self, Access};
+use crate::sys::{call, dir};
+
+const LOCK: &str = "lock";
+/// Permissions of new files, less the umask.
+const MODE: u32 = 0o666;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Events,
+    Index,
+}
+
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    fd: OwnedFd,
+    _lock: Lock,
+}
+
+/// The locked file of a directory.
+#[derive(Debug)]
+struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A process that was started meanwhile may have a duplicate of the descriptor until it runs its program.
+        let _ = file::unlock(self.0.as_fd());
+    }
+}
+
+impl Directory {
+    /// Opens and locks the directory, and creates it if needed.
+    pub(super) fn open(path: &Path) -> Result<Self, DiskError> {
+        let is_new = !path.is_dir();
+        std::fs::create_dir_all(path).map_err(DiskError::io(path, "create the directory"))?;
+        let fd = file::open_directory(path).map_err(DiskError::io(path, "open the directory"))?;
+        let lock = lock(&fd).map_err(DiskError::io(&path.join(LOCK), "lock the file"))?;
+        let lock = lock.ok_or_else(|| DiskError::Locked { path: path.to_owned() })?;
+        if is_new && let Some(parent) = path.canonicalize().ok().as_deref().and_then(Path::parent) {
+            let parent_fd = file::open_directory(parent);
+            let synced = parent_fd.and_then(|parent| file::sync(parent.as_fd()));
+            synced.map_err(DiskError::io(parent, "sync the directory"))?;
+        }
+        Ok(Self { path: path.to_owned(), fd, _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn path_of(&self, first: u64, kind: Kind) -> PathBuf {
+        self.path.join(name(first, kind))
+    }
+
+    /// Returns an error of a call on a file, or that the directory was removed.
+    pub(super) fn failed(&self, first: u64, kind: Kind, step: &'static str) -> impl Fn(io::Error) -> DiskError {
+        move |e| match self.is_removed() {
+            true => DiskError::Removed { path: self.path.clone() },
+            false => DiskError::io(&self.path_of(first, kind), step)(e),
+        }
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        // A directory without a name has no entry `.` either.
+        call::status(self.fd.as_fd()).is_ok_and(|found| found.stx_nlink == 0)
+    }
+
+    /// Returns the first events of the segments, in order.
+    pub(super) fn segments(&self) -> Result<Vec<u64>, DiskError> {
+        let (names, _) = dir::names_blocking(self.fd.as_fd(), usize::MAX)
+            .map_err(DiskError::io(&self.path, "read the directory"))?;
+        let mut firsts: Vec<u64> = names.iter().filter_map(|(name, _)| first_of(name)).collect();
+        firsts.sort_unstable();
+        Ok(firsts)
+    }
+
+    pub(super) fn status(&self, first: u64) -> io::Result<Metadata> {
+        Ok(Metadata::new(&call::status_at(self.fd.as_fd(), Path::new(&name(first, Kind::Events)))?))
+    }
+
+    pub(super) fn open_file(&self, first: u64, kind: Kind, access: Access) -> io::Result<Arc<File>> {
+        let file = file::open_at(self.fd.as_fd(), &name(first, kind), access)?;
+        Metadata::new(&call::status(file.as_fd())?).must_be_file(io::ErrorKind::InvalidData)?;
+        Ok(Arc::new(file.into()))
+    }
+
+    /// Creates an empty file.
+    pub(super) fn create(&self, first: u64, kind: Kind) -> io::Result<Arc<File>> {
+        let name = name(first, kind);
+        let created = match file::create_at(self.fd.as_fd(), &name, Access::Change, MODE) {
+            // Left by an attempt that failed after it, or by a program that is no log.
+            Err(e) if e.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => {
+                let left = file::open_at(self.fd.as_fd(), &name, Access::Change)?;
+                Metadata::new(&call::status(left.as_fd())?).must_be_file(io::ErrorKind::InvalidData)?;
+                file::set_len(left.as_fd(), 0)?;
+                left
+            }
+            created => created?,
+        };
+        Ok(Arc::new(created.into()))
+    }
+
+    pub(super) fn remove(&self, first: u64, kind: Kind) -> io::Result<()> {
+        match file::unlink_at(self.fd.as_fd(), &name(first, kind)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    pub(super) fn sync(&self) -> Result<(), DiskError> {
+        file::sync(self.fd.as_fd()).map_err(DiskError::io(&self.path, "sync the directory"))
+    }
+}
+
+/// Locks the directory by a file in it; `None` if it is locked.
+fn lock(dir: &OwnedFd) -> io::Result<Option<Lock>> {
+    let name = OsStr::new(LOCK);
+    let fd = match file::create_at(dir.as_fd(), name, Access::Change, MODE) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => file::open_at(dir.as_fd(), name, Access::Change)?,
+        created => created?,
+    };
+    Ok(file::try_lock(fd.as_fd())?.then(|| Lock(fd)))
+}
+
+fn name(first: u64, kind: Kind) -> OsString {
+    match kind {
+        Kind::Events => format!("{first:020}.events"),
+        Kind::Index => format!("{first:020}.index"),
+    }
+    .into()
+}
+
+fn first_of(found: &OsStr) -> Option<u64> {
+    let first = found.to_str()?.strip_suffix(".events")?.parse().ok()?;
+    (name(first, Kind::Events) == found && first > 0).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_segments_are_segments() {
+        assert_eq!(first_of(&name(17, Kind::Events)), Some(17));
+        assert_eq!(first_of(&name(u64::MAX, Kind::Events)), Some(u64::MAX));
+        for other in [
+            "17.events",
+            "00000000000000000000.events",
+            "00000000000000000017.index",
+            "lock",
+            "+0000000000000000017.events",
+        ] {
+            assert_eq!(first_of(OsStr::new(other)), None, "{other}");
+        }
+    }
+}

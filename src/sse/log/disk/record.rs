@@ -1,0 +1,172 @@
+//! A record of a segment: one comment line with the length and the checksum, then the event.
+//!
+//! ```text
+//!  :00000014+d5d4dd0d     ':', length of the event, '+' if the record begins a commit or ' ', checksum, line feed
+//!  data: Hello
+//!  id: 17
+//!                         the blank line that ends the event
+//! ```
+//!
+//! Numbers are lower-case hexadecimal. The checksum is the CRC32C of the ten bytes before it and of the event. No line
+//! of an event begins with a colon and a digit, so the head of a record is found without its predecessor.
+
+use std::str;
+
+/// Length of the comment line.
+pub(super) const HEAD: usize = 19;
+/// Length of the part of the comment line that the checksum covers.
+const SUMMED: usize = 10;
+/// Maximum length of an event.
+pub(super) const EVENT_MAX: usize = 16 << 20;
+/// Maximum length of the decimal number of an event.
+pub(super) const ID_LEN: usize = 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) len: usize,
+    pub(super) begins_commit: bool,
+    sum: u32,
+}
+
+/// What the beginning of some bytes is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// The record with the expected id, and its length.
+    Whole(usize),
+    /// A part of a record, which needs this many bytes.
+    Part(usize),
+    Bad(&'static str),
+}
+
+/// Writes the head of a record with this event.
+pub(super) fn head(event: &[u8], begins_commit: bool) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[0] = b':';
+    write_hex(&mut head[1..9], event.len() as u32);
+    head[9] = if begins_commit { b'+' } else { b' ' };
+    let sum = sum(&head, event);
+    write_hex(&mut head[SUMMED..SUMMED + 8], sum);
+    head[HEAD - 1] = b'\n';
+    head
+}
+
+fn sum(head: &[u8; HEAD], event: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&head[..SUMMED]), event)
+}
+
+impl Head {
+    pub(super) fn read(head: &[u8; HEAD]) -> Option<Self> {
+        let begins_commit = match head[9] {
+            b'+' => true,
+            b' ' => false,
+            _ => return None,
+        };
+        let len = read_hex(&head[1..9])? as usize;
+        let sum = read_hex(&head[SUMMED..SUMMED + 8])?;
+        let is_head = head[0] == b':' && head[HEAD - 1] == b'\n' && len <= EVENT_MAX + ID_LEN + 16;
+        is_head.then_some(Self { len, begins_commit, sum })
+    }
+}
+
+/// Reads the record at the beginning of `bytes`, which must be that of the event `id`.
+pub(super) fn look(bytes: &[u8], id: u64) -> Look {
+    match read(bytes) {
+        Ok((head, event)) if read_id(event) == Some(id) => Look::Whole(HEAD + head.len),
+        Ok(_) => Look::Bad("the id is not the next one"),
+        Err(look) => look,
+    }
+}
+
+/// Returns whether a record that begins a commit, of an event after `id`, is at the beginning of `bytes`.
+pub(super) fn is_later_commit(bytes: &[u8], id: u64) -> bool {
+    read(bytes).is_ok_and(|(head, event)| head.begins_commit && read_id(event).is_some_and(|found| found > id))
+}
+
+fn read(bytes: &[u8]) -> Result<(Head, &[u8]), Look> {
+    let raw = bytes.first_chunk::<HEAD>().ok_or(Look::Part(HEAD))?;
+    let head = Head::read(raw).ok_or(Look::Bad("this is not the head of a record"))?;
+    let event = bytes.get(HEAD..HEAD + head.len).ok_or(Look::Part(HEAD + head.len))?;
+    match sum(raw, event) == head.sum {
+        true => Ok((head, event)),
+        false => Err(Look::Bad("the checksum is wrong")),
+    }
+}
+
+/// Returns the number in the last line of an event.
+fn read_id(event: &[u8]) -> Option<u64> {
+    let line = event.strip_suffix(b"\n\n")?.rsplit(|&b| b == b'\n').next()?;
+    parse_id(str::from_utf8(line.strip_prefix(b"id: ")?).ok()?)
+}
+
+/// Parses an id as the log writes it: decimal, without a sign and leading zeros.
+pub(super) fn parse_id(id: &str) -> Option<u64> {
+    let is_canonical = id.bytes().all(|b| b.is_ascii_digit()) && (id.len() == 1 || !id.starts_with('0'));
+    if is_canonical { id.parse().ok() } else { None }
+}
+
+fn write_hex(to: &mut [u8], mut number: u32) {
+    for digit in to.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(number & 15) as usize];
+        number >>= 4;
+    }
+}
+
+fn read_hex(digits: &[u8]) -> Option<u32> {
+    digits.iter().try_fold(0, |number, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u32::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(event: &str, begins_commit: bool) -> Vec<u8> {
+        [&head(event.as_bytes(), begins_commit)[..], event.as_bytes()].concat()
+    }
+
+    #[test]
+    fn a_record_is_a_comment_and_an_event() {
+        let text = record("data: Hello\nid: 17\n\n", true);
+        assert_eq!(str::from_utf8(&text).unwrap(), ":00000014+d5d4dd0d\ndata: Hello\nid: 17\n\n");
+        assert_eq!(look(&text, 17), Look::Whole(text.len()));
+        assert_eq!(look(&text, 18), Look::Bad("the id is not the next one"));
+        assert_eq!(look(&text[..text.len() - 1], 17), Look::Part(text.len()));
+        assert_eq!(look(&text[..HEAD - 1], 17), Look::Part(HEAD));
+        assert!(is_later_commit(&text, 16) && !is_later_commit(&text, 17));
+        assert!(!is_later_commit(&record("data: Hello\nid: 17\n\n", false), 16));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        let text = record("event: e\ndata: Hello\nid: 17\n\n", false);
+        for bit in 0..text.len() * 8 {
+            let mut wrong = text.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            assert!(!matches!(look(&wrong, 17), Look::Whole(_)), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn ids_are_canonical() {
+        for (text, id) in [
+            ("0", Some(0)),
+            ("17", Some(17)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("", None),
+            ("00", None),
+            ("017", None),
+            ("+17", None),
+            ("-1", None),
+            ("1-0", None),
+        ] {
+            assert_eq!(parse_id(text), id, "{text}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Opens a log: locks the directory, and finds the end of the last segment. **Waits for the disk.**
+//!
+//! Only the last segment is read. A record that is not complete ends the log if it can belong to a commit that was not
+//! confirmed; the segment is then truncated to it. It can not if a later commit begins behind it, and then the log is
+//! not opened: truncating would lose confirmed events.
+
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::builder::{DiskBuilder, Durability};
+use super::directory::{Directory, Kind};
+use super::error::DiskError;
+use super::index::Index;
+use super::scan;
+use super::segments::{Segment, Segments, SharedIndex};
+use crate::sys::fd::AsFd;
+use crate::sys::file;
+use crate::sys::file::Access;
+
+/// A log and the segment that is written.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) directory: Directory,
+    pub(super) segments: Segments,
+    pub(super) file: Arc<File>,
+    /// Number of bytes that were cut off.
+    pub(super) cut: u64,
+}
+
+pub(super) fn open(options: &DiskBuilder) -> Result<Opened, DiskError> {
+    let directory = Directory::open(&options.path)?;
+    let mut firsts = directory.segments()?;
+    let Some(last) = firsts.pop() else { return create(directory, options.durability) };
+    let mut list = Vec::with_capacity(firsts.len() + 1);
+    for first in firsts {
+        let found = directory.status(first).map_err(directory.failed(first, Kind::Events, "look at the file"))?;
+        let changed = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        list.push(Segment { first, len: found.len(), changed, index: SharedIndex::default() });
+    }
+    let failed = |step| directory.failed(last, Kind::Events, step);
+    let file = directory.open_file(last, Kind::Events, Access::Change).map_err(failed("open the file"))?;
+    let found = directory.status(last).map_err(failed("look at the file"))?;
+    let len = found.len();
+    let mut index = Index::default();
+    let scanned = scan::scan(&file, len, (last, 0), |id, offset, _| {
+        index.add(id - last, offset);
+        ControlFlow::Continue(())
+    });
+    let scanned = scanned.map_err(failed("read"))?;
+    if let Some(reason) = scanned.wrong {
+        // Without syncs, later records may be on the disk and earlier ones not.
+        let was_complete = options.durability == Durability::Disk
+            && scan::has_later_commit(&file, len, scanned.id, scanned.offset).map_err(failed("read"))?;
+        if was_complete {
+            let path = directory.path_of(last, Kind::Events);
+            return Err(DiskError::Damaged { path, offset: scanned.offset, reason });
+        }
+        file::set_len(file.as_fd(), scanned.offset).map_err(failed("set the length"))?;
+    }
+    if options.durability == Durability::Disk {
+        // What a killed process wrote may be in the page cache only.
+        file::sync_data(file.as_fd()).map_err(failed("sync the file"))?;
+        directory.sync()?;
+    }
+    let changed = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    list.push(Segment { first: last, len: scanned.offset, changed, index: SharedIndex::new(index) });
+    let segments = Segments::new(list, scanned.id);
+    Ok(Opened { directory, segments, file, cut: len - scanned.offset })
+}
+
+fn create(directory: Directory, durability: Durability) -> Result<Opened, DiskError> {
+    let first = 1;
+    let file =
+        directory.create(first, Kind::Events).map_err(directory.failed(first, Kind::Events, "create the file"))?;
+    if durability == Durability::Disk {
+        directory.sync()?;
+    }
+    let index = SharedIndex::new(Index::default());
+    let segment = Segment { first, len: 0, changed: SystemTime::now(), index };
+    Ok(Opened { segments: Segments::new(vec![segment], first), directory, file, cut: 0 })
+}

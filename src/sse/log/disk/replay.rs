@@ -1,0 +1,179 @@
+//! Pages of events for readers that are behind the ring. Reading **waits for the disk**, on the blocking pool.
+//!
+//! A page is a range of a segment as it is: mapped, so that a long one is sent by `sendfile`, and not decoded. The
+//! checksums of its records are verified before it is handed out. A reader that misses events, because their segment
+//! was removed or is damaged, gets a gap with their number.
+
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::directory::Kind;
+use super::error::DiskError;
+use super::index::{Index, STRIDE};
+use super::record::{self, Look};
+use super::scan::scan;
+use super::segments::{Found, Segment};
+use super::shared::Shared;
+use super::writer;
+use crate::buf::origin::{Mapping, WINDOW};
+use crate::sse::log::{Replay, ReplayError};
+use crate::sys::call;
+use crate::sys::fd::AsFd;
+use crate::sys::file::Access;
+
+/// Minimum requested size of a page that is mapped. A shorter one is copied.
+const MAP_MIN: usize = 32 << 10;
+
+/// Returns the page after `after`, up to and including `upto`, of approximately `most` bytes.
+pub(super) fn page(shared: &Shared, after: u64, upto: u64, most: usize) -> Result<Replay, ReplayError> {
+    let mut want = after + 1;
+    let mut missed = 0;
+    let with_gap = |replay: Replay, missed| if missed > 0 { replay.gap(Some(missed)) } else { replay };
+    while want <= upto {
+        let (first, found) = {
+            let segments = shared.segments();
+            (segments.first(), segments.find(want))
+        };
+        let skip_to = if want < first {
+            first
+        } else {
+            let found = found.ok_or(ReplayError::Unknown)?;
+            match read(shared, &found, (want, upto), most) {
+                Ok((bytes, events)) => {
+                    let last = want + events - 1;
+                    let replay = Replay::encoded(bytes, last.to_string(), events).more(last < upto);
+                    return Ok(with_gap(replay, missed));
+                }
+                // Removed since it was found.
+                Err(_) if shared.segments().first() > want => continue,
+                Err(e) if e.is_damaged() => {
+                    shared.stats.replay_failed(&e);
+                    found.end
+                }
+                Err(e) => {
+                    shared.stats.replay_failed(&e);
+                    return Err(ReplayError::Unreachable(Box::new(e)));
+                }
+            }
+        };
+        let to = skip_to.min(upto + 1);
+        missed += to - want;
+        want = to;
+    }
+    Ok(with_gap(Replay::default(), missed))
+}
+
+/// Reads events from `want` on, and returns their number. At least one, and none after `upto` or in another segment.
+fn read(shared: &Shared, found: &Found, (want, upto): (u64, u64), most: usize) -> Result<(Bytes, u64), DiskError> {
+    let Segment { first, len, .. } = found.segment;
+    let failed = |step| shared.directory.failed(first, Kind::Events, step);
+    let damaged = |offset, reason| {
+        let path = shared.directory.path_of(first, Kind::Events);
+        Err(DiskError::Damaged { path, offset, reason })
+    };
+    let file = match shared.directory.open_file(first, Kind::Events, Access::Read) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !shared.directory.is_removed() => {
+            return damaged(0, "the segment is missing");
+        }
+        file => file.map_err(failed("open the file"))?,
+    };
+    let (event, start) = find(shared, found, &file, want - first).map_err(failed("read"))?;
+    // Events between an entry of the index and the first one of the page are skipped.
+    let mut room = STRIDE as usize + most;
+    loop {
+        let chunk = load(&file, start, room.min((len - start) as usize), most).map_err(failed("read"))?;
+        let (mut id, mut at, mut begin) = (first + event, 0, 0);
+        while id <= upto && id < found.end {
+            let wrong = match record::look(&chunk[at..], id) {
+                Look::Whole(record) => {
+                    if id == want {
+                        begin = at;
+                    } else if id > want && at + record - begin > most {
+                        break;
+                    }
+                    at += record;
+                    id += 1;
+                    continue;
+                }
+                Look::Part(needs) if id <= want && room < at + needs && start + ((at + needs) as u64) <= len => {
+                    room = at + needs;
+                    break;
+                }
+                Look::Part(_) => "the segment ends before this record does",
+                Look::Bad(wrong) => wrong,
+            };
+            if id <= want {
+                return damaged(start + at as u64, wrong);
+            }
+            break;
+        }
+        if id > want {
+            return Ok((cut_out(chunk, begin, at), id - want));
+        }
+    }
+}
+
+/// Returns the last entry of the index at or before `event`. Loads the index, or makes it anew.
+fn find(shared: &Shared, found: &Found, file: &File, event: u64) -> io::Result<(u64, u64)> {
+    let Segment { first, len, .. } = found.segment;
+    let mut index = found.segment.index.lock();
+    if index.is_none() {
+        *index = Some(match load_index(shared, first, len) {
+            Some(index) => index,
+            None => {
+                let mut index = Index::default();
+                let scanned = scan(file, len, (first, 0), |id, offset, _| {
+                    index.add(id - first, offset);
+                    ControlFlow::Continue(())
+                })?;
+                if found.is_full && scanned.wrong.is_none() {
+                    writer::save(shared, first, len, &index);
+                }
+                index
+            }
+        });
+    }
+    Ok(index.get_or_insert_default().find(event))
+}
+
+fn load_index(shared: &Shared, first: u64, len: u64) -> Option<Index> {
+    let file = shared.directory.open_file(first, Kind::Index, Access::Read).ok()?;
+    let mut bytes = vec![0; Index::len_max(len)];
+    let n = fill(&file, 0, &mut bytes).ok()?;
+    Index::decode(&bytes[..n], len)
+}
+
+/// Reads a range of a file, or maps it if a page of `most` bytes is worth it.
+fn load(file: &Arc<File>, offset: u64, len: usize, most: usize) -> io::Result<Bytes> {
+    if most >= MAP_MIN
+        && (1..=WINDOW).contains(&len)
+        && let Ok(mapping) = Mapping::new(Arc::clone(file), offset, len)
+    {
+        return Ok(mapping.bytes());
+    }
+    let mut bytes = vec![0; len];
+    let n = fill(file, offset, &mut bytes)?;
+    bytes.truncate(n);
+    Ok(bytes.into())
+}
+
+fn fill(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match call::read_blocking(file.as_fd(), &mut bytes[filled..], offset + filled as u64)? {
+            0 => break,
+            n => filled += n,
+        }
+    }
+    Ok(filled)
+}
+
+/// Returns a part of a chunk, without the rest of the memory if that is large.
+fn cut_out(chunk: Bytes, from: usize, to: usize) -> Bytes {
+    let is_small = to - from < MAP_MIN && to - from < chunk.len() / 2;
+    if is_small { Bytes::copy_from_slice(&chunk[from..to]) } else { chunk.slice(from..to) }
+}

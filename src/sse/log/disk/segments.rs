@@ -1,0 +1,161 @@
+//! The segments of a log: which events they have, and which are removed.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use super::builder::Keep;
+use super::index::Index;
+
+/// The index of a segment; `None` until it is needed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SharedIndex(Arc<Mutex<Option<Index>>>);
+
+impl SharedIndex {
+    pub(super) fn new(index: Index) -> Self {
+        Self(Arc::new(Mutex::new(Some(index))))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Index>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub(super) first: u64,
+    /// Length of its committed records.
+    pub(super) len: u64,
+    /// Time of its last event.
+    pub(super) changed: SystemTime,
+    pub(super) index: SharedIndex,
+}
+
+/// The segments from the oldest to the one that is written. There is at least one.
+#[derive(Debug)]
+pub(super) struct Segments {
+    list: VecDeque<Segment>,
+    /// Id of the next event.
+    next: u64,
+    bytes: u64,
+}
+
+/// A segment and the events in it.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) segment: Segment,
+    /// Id after its last event.
+    pub(super) end: u64,
+    /// Whether it is full.
+    pub(super) is_full: bool,
+}
+
+impl Segments {
+    pub(super) fn new(list: Vec<Segment>, next: u64) -> Self {
+        assert!(!list.is_empty(), "internal: a log without a segment");
+        let bytes = list.iter().map(|segment| segment.len).sum();
+        Self { list: list.into(), next, bytes }
+    }
+
+    /// Id of the oldest event.
+    pub(super) fn first(&self) -> u64 {
+        self.list[0].first
+    }
+
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The segment that is written.
+    pub(super) fn last(&self) -> &Segment {
+        self.list.back().expect("internal: a log without a segment")
+    }
+
+    /// Number and size of the segments.
+    pub(super) fn size(&self) -> (usize, u64) {
+        (self.list.len(), self.bytes)
+    }
+
+    /// Returns the segment of the event `id`, which is between the oldest and the next.
+    pub(super) fn find(&self, id: u64) -> Option<Found> {
+        let at = self.list.partition_point(|segment| segment.first <= id).checked_sub(1)?;
+        let following = self.list.get(at + 1).map(|segment| segment.first);
+        let end = following.unwrap_or(self.next);
+        (id < end).then(|| Found { segment: self.list[at].clone(), end, is_full: following.is_some() })
+    }
+
+    /// Adds committed events to the last segment.
+    pub(super) fn committed(&mut self, bytes: u64, next: u64, now: SystemTime) {
+        let last = self.list.back_mut().expect("internal: a log without a segment");
+        last.len += bytes;
+        last.changed = now;
+        self.next = next;
+        self.bytes += bytes;
+    }
+
+    pub(super) fn add(&mut self, segment: Segment) {
+        self.list.push_back(segment);
+    }
+
+    /// Removes the oldest segments that need not be kept, and returns their first events.
+    pub(super) fn trim(&mut self, keep: &Keep, now: SystemTime) -> Vec<u64> {
+        let mut removed = Vec::new();
+        while self.list.len() > 1 {
+            let oldest = &self.list[0];
+            let is_old = keep.age.is_some_and(|age| now.duration_since(oldest.changed).is_ok_and(|since| since > age));
+            if self.bytes <= keep.bytes && self.list.len() <= keep.segments && !is_old {
+                break;
+            }
+            self.bytes -= oldest.len;
+            removed.extend(self.list.pop_front().map(|segment| segment.first));
+        }
+        removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn segment(first: u64, changed: u64) -> Segment {
+        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);
+        Segment { first, len: 100, changed, index: SharedIndex::default() }
+    }
+
+    fn segments() -> Segments {
+        Segments::new(vec![segment(1, 10), segment(5, 20), segment(8, 30)], 10)
+    }
+
+    #[test]
+    fn events_are_found_in_their_segment() {
+        let of = |id| segments().find(id).map(|found| (found.segment.first, found.end, found.is_full));
+        for (id, expected) in [
+            (0, None),
+            (1, Some((1, 5, true))),
+            (4, Some((1, 5, true))),
+            (5, Some((5, 8, true))),
+            (9, Some((8, 10, false))),
+            (10, None),
+        ] {
+            assert_eq!(of(id), expected, "{id}");
+        }
+    }
+
+    #[test]
+    fn old_segments_go_and_the_last_one_stays() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(35);
+        let keep = Keep { bytes: u64::MAX, segments: usize::MAX, age: None };
+        let trim = |keep: Keep| {
+            let mut segments = segments();
+            (segments.trim(&keep, now), segments.first(), segments.size())
+        };
+        assert_eq!(trim(keep), (vec![], 1, (3, 300)));
+        assert_eq!(trim(Keep { bytes: 299, ..keep }), (vec![1], 5, (2, 200)));
+        assert_eq!(trim(Keep { bytes: 0, ..keep }), (vec![1, 5], 8, (1, 100)));
+        assert_eq!(trim(Keep { segments: 2, ..keep }), (vec![1], 5, (2, 200)));
+        assert_eq!(trim(Keep { age: Some(Duration::from_secs(15)), ..keep }), (vec![1], 5, (2, 200)));
+        assert_eq!(trim(Keep { age: Some(Duration::ZERO), ..keep }), (vec![1, 5], 8, (1, 100)));
+    }
+}

@@ -1,0 +1,150 @@
+//! Statistics of a log, and the error that ended it.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::error::{DiskError, describe};
+use crate::counters::log;
+
+/// State of a [`Disk`](super::Disk), from [`Disk::state`](super::Disk::state).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DiskState {
+    /// Id of the oldest event in the log, which is the next one if there is none.
+    pub first: u64,
+    /// Id of the next event.
+    pub next: u64,
+    /// Number of segments.
+    pub segments: usize,
+    /// Size of the segments in bytes.
+    pub bytes: u64,
+    /// Number of appends that are not committed.
+    pub queued: usize,
+    /// Approximate size of the uncommitted appends in bytes.
+    pub queued_bytes: usize,
+    /// Number of committed appends.
+    pub appended: u64,
+    /// Number of commits: each is a write and, with [`Durability::Disk`](super::Durability::Disk), a sync.
+    pub commits: u64,
+    /// Number of appends that were given up: because the log failed, its hubs were closed while the disk was full, or
+    /// the runtime ended.
+    pub given_up: u64,
+    /// Number of removed segments.
+    pub removed: u64,
+    /// Size of the incomplete commit that was cut off when the log was opened, in bytes.
+    pub cut: u64,
+    /// Number of times that a reader did not get events because a segment is damaged, and got a gap.
+    pub damaged: u64,
+    /// Whether the log has failed and commits nothing more. It has to be opened again.
+    pub failed: bool,
+    /// The error that ended the log, that of a full disk until it has space, or the last one of a replay.
+    pub error: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Stats(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    appended: u64,
+    commits: u64,
+    given_up: u64,
+    removed: u64,
+    cut: u64,
+    damaged: u64,
+    failure: Option<DiskError>,
+    full: Option<String>,
+    replay: Option<String>,
+}
+
+impl Stats {
+    pub(super) fn new(cut: u64) -> Self {
+        Self(Mutex::new(Inner { cut, ..Inner::default() }))
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn failure(&self) -> Option<DiskError> {
+        self.inner().failure.clone()
+    }
+
+    /// Records the error that ends the log. The first one counts.
+    pub(super) fn fail(&self, error: DiskError) {
+        let text = describe(&error);
+        let is_first = {
+            let mut inner = self.inner();
+            inner.failure.is_none() && inner.failure.replace(error).is_none()
+        };
+        // Without the lock, because a tracing subscriber may call back.
+        if is_first {
+            log::disk_failed(&text);
+        }
+    }
+
+    /// Records that a commit has to be repeated.
+    pub(super) fn full(&self, error: &DiskError) {
+        let text = describe(error);
+        let is_first = self.inner().full.replace(text.clone()).is_none();
+        if is_first {
+            log::disk_full(&text);
+        }
+    }
+
+    pub(super) fn committed(&self, appends: usize) {
+        let mut inner = self.inner();
+        inner.appended += appends as u64;
+        inner.commits += 1;
+        inner.full = None;
+    }
+
+    pub(super) fn given_up(&self, appends: usize) {
+        self.inner().given_up += appends as u64;
+    }
+
+    pub(super) fn removed(&self) {
+        self.inner().removed += 1;
+    }
+
+    pub(super) fn replay_failed(&self, error: &DiskError) {
+        let text = describe(error);
+        {
+            let mut inner = self.inner();
+            inner.damaged += u64::from(error.is_damaged());
+            inner.replay = Some(text.clone());
+        }
+        log::disk_damaged(&text);
+    }
+
+    /// Returns the error of a caller that waits for what it has sent.
+    pub(super) fn check(&self, path: &Path) -> Result<(), DiskError> {
+        let inner = self.inner();
+        match &inner.failure {
+            Some(failure) => Err(failure.clone()),
+            None if inner.given_up > 0 => Err(DiskError::GivenUp { path: path.to_owned(), events: inner.given_up }),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn state(&self, (first, next): (u64, u64), size: (usize, u64), queued: (usize, usize)) -> DiskState {
+        let inner = self.inner();
+        let failure = inner.failure.as_ref().map(describe);
+        DiskState {
+            first,
+            next,
+            segments: size.0,
+            bytes: size.1,
+            queued: queued.0,
+            queued_bytes: queued.1,
+            appended: inner.appended,
+            commits: inner.commits,
+            given_up: inner.given_up,
+            removed: inner.removed,
+            cut: inner.cut,
+            damaged: inner.damaged,
+            failed: failure.is_some(),
+            error: failure.or_else(|| inner.full.clone()).or_else(|| inner.replay.clone()),
+        }
+    }
+}

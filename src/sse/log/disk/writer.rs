@@ -1,0 +1,257 @@
+//! Writer: commits everything that waits with one write and one sync. **Waits for the disk.**
+//!
+//! ```text
+//!  queue ─▶ batch ─▶ records ─write─▶ segment ─fdatasync─▶ confirmed: delivered to the hubs
+//!             ▲                 └─▶ no space: the write is cut off, and the batch waits
+//!             └─────────────────────┘     └─▶ other errors: cut off, and the log has failed
+//! ```
+//!
+//! A commit is a job with plain calls, not a chain of the ring: it has to end once it has begun. The future of a chain
+//! may be dropped with its runtime, and the outcome of a write is then unknown, while clones of the log in other
+//! runtimes continue.
+//!
+//! A failed sync is never repeated. The kernel marks the pages that it could not write as clean, so a second sync
+//! succeeds without them.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+
+use super::builder::Durability;
+use super::directory::Kind;
+use super::error::DiskError;
+use super::index::Index;
+use super::queue::Append;
+use super::record;
+use super::recover::Opened;
+use super::segments::{Segment, SharedIndex};
+use super::shared::Shared;
+use crate::sse::event::finish;
+use crate::sys::fd::AsFd;
+use crate::sys::{call, file};
+
+/// Maximum size of a commit; a larger event is committed alone.
+const COMMIT: u64 = 8 << 20;
+/// Capacity that the buffer of the records keeps.
+const KEPT: usize = 256 << 10;
+
+/// What a job leaves to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    /// There is no room for what waits.
+    TryLater,
+}
+
+/// Error of a commit. Nothing of it is in the segment.
+#[derive(Debug)]
+enum Failure {
+    /// The disk is full, or the process has no descriptors left: the commit may be repeated.
+    NoRoom(DiskError),
+    Fatal(DiskError),
+}
+
+/// The segment that is written.
+#[derive(Debug)]
+pub(super) struct Writer {
+    file: Arc<File>,
+    first: u64,
+    /// Length of its committed records.
+    len: u64,
+    next: u64,
+    begun: SystemTime,
+    index: SharedIndex,
+    buf: Vec<u8>,
+}
+
+impl Writer {
+    pub(super) fn new(opened: &Opened) -> Self {
+        let Opened { segments, file, .. } = opened;
+        let (file, next, last) = (Arc::clone(file), segments.next(), segments.last());
+        let (first, len, index) = (last.first, last.len, last.index.clone());
+        Self { file, first, len, next, begun: last.changed, index, buf: Vec::new() }
+    }
+
+    /// Commits what waits in the queue, up to the end of the segment.
+    pub(super) fn commit(writer: &Mutex<Self>, shared: &Shared) -> Outcome {
+        let Ok(mut writer) = writer.lock() else {
+            // A commit has panicked, so what the segment has is unknown.
+            let source = Arc::new(io::Error::other("a commit has panicked"));
+            let path = shared.directory.path().to_owned();
+            return give_up(shared, Vec::new(), DiskError::Io { path, step: "commit", source });
+        };
+        if let Some(failure) = shared.stats.failure() {
+            return give_up(shared, Vec::new(), failure);
+        }
+        let mut batch = match writer.take(shared) {
+            Ok(batch) => batch,
+            Err(e) => return retry_or_fail(shared, Vec::new(), e),
+        };
+        if batch.is_empty() {
+            return Outcome::Done;
+        }
+        if let Err(e) = writer.write(shared, &mut batch) {
+            return retry_or_fail(shared, batch, e);
+        }
+        let (first, now) = (writer.next, SystemTime::now());
+        writer.next += batch.len() as u64;
+        let removed = {
+            let mut segments = shared.segments();
+            segments.committed(writer.buf.len() as u64, writer.next, now);
+            segments.trim(&shared.keep, now)
+        };
+        writer.len += writer.buf.len() as u64;
+        writer.buf.clear();
+        writer.buf.shrink_to(KEPT);
+        shared.stats.committed(batch.len());
+        let texts = batch.iter_mut().map(|append| Bytes::from(std::mem::take(&mut append.text)));
+        shared.deliver(first, texts);
+        shared.queue.settle(&batch);
+        remove(shared, &removed);
+        Outcome::Done
+    }
+
+    /// Takes a batch that fits into the segment, and begins a new segment if none does.
+    fn take(&mut self, shared: &Shared) -> Result<Vec<Append>, Failure> {
+        let Some(first) = shared.queue.first_record() else { return Ok(Vec::new()) };
+        let age = || SystemTime::now().duration_since(self.begun).unwrap_or_default();
+        let is_old = || shared.keep.age.is_some_and(|most| age() > most);
+        if self.len > 0 && (self.len + first > shared.segment_bytes || is_old()) {
+            self.begin_segment(shared)?;
+        }
+        let room = shared.segment_bytes.saturating_sub(self.len).min(COMMIT);
+        // A segment without records has room for one of any length.
+        Ok(shared.queue.take(room.max(first)))
+    }
+
+    /// Begins a new segment. The last one is complete and, if commits are synced, on the disk.
+    fn begin_segment(&mut self, shared: &Shared) -> Result<(), Failure> {
+        let directory = &shared.directory;
+        let file = directory.create(self.next, Kind::Events);
+        let file =
+            file.map_err(|e| Failure::before_sync(directory.failed(self.next, Kind::Events, "create the file")(e)))?;
+        if shared.durability == Durability::Disk {
+            directory.sync().map_err(Failure::Fatal)?;
+        }
+        if let Some(index) = &*self.index.lock() {
+            save(shared, self.first, self.len, index);
+        }
+        let (index, now) = (SharedIndex::new(Index::default()), SystemTime::now());
+        shared.segments().add(Segment { first: self.next, len: 0, changed: now, index: index.clone() });
+        let (next, buf) = (self.next, std::mem::take(&mut self.buf));
+        *self = Self { file, first: next, len: 0, next, begun: now, index, buf };
+        Ok(())
+    }
+
+    /// Writes the records of a batch to the end of the segment, and syncs them. On error the segment is as before.
+    fn write(&mut self, shared: &Shared, batch: &mut [Append]) -> Result<(), Failure> {
+        self.buf.clear();
+        for (n, (id, append)) in (self.next..).zip(&mut *batch).enumerate() {
+            append.text.truncate(append.fields);
+            finish(&mut append.text, &id);
+            self.buf.extend_from_slice(&record::head(&append.text, n == 0));
+            self.buf.extend_from_slice(&append.text);
+        }
+        self.put(shared).inspect_err(|_| self.buf.clear())?;
+        let mut index = self.index.lock();
+        let mut offset = self.len;
+        for (id, append) in (self.next..).zip(&*batch) {
+            index.get_or_insert_default().add(id - self.first, offset);
+            offset += (record::HEAD + append.text.len()) as u64;
+        }
+        Ok(())
+    }
+
+    fn put(&self, shared: &Shared) -> Result<(), Failure> {
+        let failed = |step| shared.directory.failed(self.first, Kind::Events, step);
+        let mut written = 0;
+        while written < self.buf.len() {
+            let rest = [IoSlice::new(&self.buf[written..])];
+            match file::write_at(self.file.as_fd(), &rest, self.len + written as u64) {
+                Ok(n) => written += n,
+                Err(e) => {
+                    let failure = Failure::before_sync(failed("write")(e));
+                    self.cut().map_err(failed("set the length")).map_err(Failure::Fatal)?;
+                    return Err(failure);
+                }
+            }
+        }
+        if shared.durability == Durability::Disk
+            && let Err(e) = file::sync_data(self.file.as_fd())
+        {
+            // So that the next opening does not take pages that could not be written for durable.
+            let _ = self.cut();
+            return Err(Failure::Fatal(failed("sync the file")(e)));
+        }
+        // Without a name, the segment is lost when it is closed.
+        match call::status(self.file.as_fd()) {
+            Ok(found) if found.stx_nlink > 0 => Ok(()),
+            Ok(_) => Err(Failure::Fatal(DiskError::Removed { path: shared.directory.path().to_owned() })),
+            Err(e) => Err(Failure::Fatal(failed("look at the file")(e))),
+        }
+    }
+
+    fn cut(&self) -> io::Result<()> {
+        file::set_len(self.file.as_fd(), self.len)
+    }
+}
+
+impl Failure {
+    /// Of a call that precedes the sync, and whose effect was removed.
+    fn before_sync(error: DiskError) -> Self {
+        let repeats = error.is_no_space() || error.is_no_descriptor();
+        if repeats { Self::NoRoom(error) } else { Self::Fatal(error) }
+    }
+}
+
+fn retry_or_fail(shared: &Shared, batch: Vec<Append>, failure: Failure) -> Outcome {
+    match failure {
+        Failure::Fatal(error) => give_up(shared, batch, error),
+        Failure::NoRoom(error) => {
+            shared.queue.put_back(batch);
+            shared.stats.full(&error);
+            Outcome::TryLater
+        }
+    }
+}
+
+/// Ends the log: what waits is given up.
+fn give_up(shared: &Shared, mut batch: Vec<Append>, error: DiskError) -> Outcome {
+    shared.stats.fail(error);
+    batch.extend(shared.queue.take_all());
+    shared.stats.given_up(batch.len());
+    shared.queue.settle(&batch);
+    Outcome::Done
+}
+
+/// Saves an index. Without the file, the segment is read when it is needed.
+pub(super) fn save(shared: &Shared, first: u64, len: u64, index: &Index) {
+    let Ok(file) = shared.directory.create(first, Kind::Index) else { return };
+    let bytes = index.encode(len);
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        match file::write_at(file.as_fd(), &[IoSlice::new(rest)], (bytes.len() - rest.len()) as u64) {
+            Ok(n) => rest = &rest[n..],
+            Err(_) => return drop(shared.directory.remove(first, Kind::Index)),
+        }
+    }
+}
+
+/// Removes the segments that need not be kept.
+pub(super) fn trim(shared: &Shared) {
+    let removed = shared.segments().trim(&shared.keep, SystemTime::now());
+    remove(shared, &removed);
+}
+
+/// Removes segments. One that cannot be removed is in the log again when it is opened.
+fn remove(shared: &Shared, firsts: &[u64]) {
+    for &first in firsts {
+        if shared.directory.remove(first, Kind::Events).is_ok() {
+            shared.stats.removed();
+        }
+        let _ = shared.directory.remove(first, Kind::Index);
+    }
+}

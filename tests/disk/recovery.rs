@@ -1,0 +1,274 @@
+//! What opening finds after a crash: torn ends, flipped bits, lost files.
+
+use std::fs;
+use std::path::Path;
+
+use millstream::sse::log::disk::{Disk, DiskError, Durability};
+
+use crate::support::alone;
+use crate::support::http::on_both;
+use crate::support::report::report;
+use crate::{close, contents, filled, forgetful, hub, numbers, open, reader, segments, send, small};
+
+/// A directory with a copy of this one segment.
+fn copy_of(bytes: &[u8]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("00000000000000000001.events"), bytes).unwrap();
+    dir
+}
+
+/// Returns a segment, and the offsets of the records in it and its end.
+fn parts(dir: &Path) -> (Vec<u8>, Vec<usize>) {
+    let bytes = fs::read(&segments(dir)[0]).unwrap();
+    let is_head = |at: &usize| bytes[*at] == b':' && bytes.get(*at + 1).is_some_and(u8::is_ascii_hexdigit);
+    let mut starts: Vec<usize> = (0..bytes.len()).filter(is_head).collect();
+    starts.push(bytes.len());
+    (bytes, starts)
+}
+
+/// Creates three commits, the last one of three events.
+async fn three_commits() -> (Vec<u8>, Vec<usize>) {
+    let dir = tempfile::tempdir().unwrap();
+    filled(Disk::builder(dir.path()), 2).await;
+    let disk = open(dir.path()).await;
+    let hub = hub(&disk);
+    (2..5).for_each(|n| send(&hub, n));
+    disk.flush().await.unwrap();
+    assert_eq!(disk.state().commits, 1);
+    close(hub, disk).await;
+    parts(dir.path())
+}
+
+#[test]
+fn an_end_torn_at_any_byte_is_cut_off() {
+    on_both(async || {
+        let (bytes, starts) = three_commits().await;
+        for len in starts[2]..=bytes.len() {
+            let whole = starts.iter().rposition(|&start| start <= len).unwrap();
+            let cut = len - starts[whole];
+            let rests = [vec![], vec![0; 100], b"x:0123456 0\n".repeat(9), bytes[..starts[1] - 1].to_vec()];
+            for (n, rest) in rests.into_iter().enumerate() {
+                let dir = copy_of(&[&bytes[..len], &rest].concat());
+                let state = open(dir.path()).await.state();
+                assert_eq!((state.next, state.cut), (whole as u64 + 1, (cut + rest.len()) as u64), "{len}, rest {n}");
+                assert_eq!(fs::read(&segments(dir.path())[0]).unwrap(), bytes[..starts[whole]]);
+            }
+        }
+    });
+}
+
+#[test]
+fn the_log_continues_behind_a_cut() {
+    on_both(async || {
+        let (bytes, starts) = three_commits().await;
+        let dir = copy_of(&bytes[..starts[3] - 1]);
+        let disk = open(dir.path()).await;
+        let hub = hub(&disk);
+        send(&hub, "new");
+        disk.flush().await.unwrap();
+        close(hub, disk).await;
+        let disk = open(dir.path()).await;
+        assert_eq!((disk.state().next, disk.state().cut), (4, 0));
+        assert_eq!(contents(&disk).await, ["0", "1", "new"]);
+    });
+}
+
+#[test]
+fn a_flipped_bit_is_never_taken_for_an_event() {
+    on_both(async || {
+        let (bytes, starts) = three_commits().await;
+        for bit in 0..bytes.len() * 8 {
+            let mut wrong = bytes.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            let record = starts.iter().rposition(|&start| start <= bit / 8).unwrap();
+            let dir = copy_of(&wrong);
+            let opened = Disk::builder(dir.path()).open().await;
+            if record >= 2 {
+                // The last commit: it might not have been complete.
+                let state = opened.unwrap().state();
+                assert_eq!((state.next, state.cut), (record as u64 + 1, (bytes.len() - starts[record]) as u64));
+                continue;
+            }
+            let DiskError::Damaged { path, offset, .. } = opened.unwrap_err() else { panic!("bit {bit}") };
+            assert_eq!((path, offset), (segments(dir.path())[0].clone(), starts[record] as u64), "bit {bit}");
+            assert!(fs::read(&segments(dir.path())[0]).unwrap() == wrong, "the file was changed");
+            // Without syncs it may be an end that was torn.
+            let disk = Disk::builder(dir.path()).durability(Durability::Process).open().await.unwrap();
+            assert_eq!(disk.state().next, record as u64 + 1);
+        }
+    });
+}
+
+/// Fills several segments. Returns the first events of them.
+async fn several(dir: &Path) -> Vec<usize> {
+    filled(small(dir), 400).await;
+    let firsts =
+        segments(dir).iter().map(|path| path.file_stem().unwrap().to_str().unwrap().parse().unwrap()).collect();
+    let firsts: Vec<usize> = firsts;
+    assert!(firsts.len() > 3, "{firsts:?}");
+    firsts
+}
+
+#[test]
+fn a_full_segment_that_is_damaged_leaves_a_gap() {
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let firsts = several(dir.path()).await;
+        let path = &segments(dir.path())[1];
+        let mut bytes = fs::read(path).unwrap();
+        bytes[2000] ^= 1;
+        fs::write(path, bytes).unwrap();
+        let disk = small(dir.path()).open().await.unwrap();
+        let all = contents(&disk).await;
+        let before = all.iter().position(|data| data.starts_with("gap")).unwrap();
+        assert!(before + 1 > firsts[1] && before + 1 < firsts[2], "{before} of {firsts:?}");
+        assert_eq!(all[..before], numbers(0, before));
+        let missed = firsts[2] - 1 - before;
+        assert_eq!(all[before], format!("gap {{\"reason\":\"expired\",\"missed\":{missed}}}"));
+        assert_eq!(all[before + 1..], numbers(firsts[2] - 1, 400));
+        let state = disk.state();
+        let error = state.error.unwrap();
+        assert!(error.starts_with(path.to_str().unwrap()) && error.contains("offset 1"), "{error}");
+        assert_eq!((state.damaged, state.failed), (1, false));
+    });
+}
+
+#[test]
+fn a_segment_that_is_missing_or_short_leaves_a_gap() {
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let firsts = several(dir.path()).await;
+        let path = segments(dir.path())[1].clone();
+        let len = fs::metadata(&path).unwrap().len();
+        fs::File::options().write(true).open(&path).unwrap().set_len(len - 1).unwrap();
+        let disk = small(dir.path()).open().await.unwrap();
+        let all = contents(&disk).await;
+        assert_eq!(all[firsts[2] - 2], "gap {\"reason\":\"expired\",\"missed\":1}");
+        assert_eq!(all.len(), 400);
+        drop(disk);
+        tokio::task::yield_now().await;
+        fs::remove_file(&path).unwrap();
+        let disk = loop {
+            match small(dir.path()).open().await {
+                Ok(disk) => break disk,
+                Err(e) => assert!(e.is_locked(), "{e}"),
+            }
+        };
+        let all = contents(&disk).await;
+        let missed = firsts[2] - firsts[1];
+        assert_eq!(all[firsts[1] - 1], format!("gap {{\"reason\":\"expired\",\"missed\":{missed}}}"));
+        // The last event is that of the first call of `contents`.
+        assert_eq!(all.len(), 401 - missed + 1);
+    });
+}
+
+#[test]
+fn indexes_may_be_lost() {
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        filled(Disk::builder(dir.path()).segment_bytes(200 << 10), 0).await;
+        let large = |n: usize| format!("{n} {}", "x".repeat(3000));
+        let disk = Disk::builder(dir.path()).segment_bytes(200 << 10).open().await.unwrap();
+        let first = hub(&disk);
+        for n in 0..150 {
+            send(&first, large(n));
+            disk.flush().await.unwrap();
+        }
+        close(first, disk).await;
+        let index = dir.path().join("00000000000000000001.index");
+        let bytes = fs::read(&index).unwrap();
+        assert!(bytes.len() > 40, "several entries");
+        for change in 0..4 {
+            match change {
+                0 => {}
+                1 => fs::remove_file(&index).unwrap(),
+                2 => fs::write(&index, "").unwrap(),
+                _ => fs::write(&index, &bytes[1..]).unwrap(),
+            }
+            let disk = open(dir.path()).await;
+            let hub = forgetful(&disk);
+            for after in [0, 1, 30, 63, 100, 149] {
+                assert_eq!(reader(&hub, &after.to_string()).data(1).await, [large(after)]);
+            }
+            assert_eq!(fs::read(&index).unwrap(), bytes, "change {change}: it is made again");
+            close(hub, disk).await;
+        }
+    });
+}
+
+/// As after a crash between the creation of a segment and its first commit.
+#[test]
+fn an_empty_segment_keeps_the_next_id() {
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        filled(Disk::builder(dir.path()), 7).await;
+        fs::write(dir.path().join("00000000000000000008.events"), "").unwrap();
+        fs::write(dir.path().join("9.events"), "a name that is none").unwrap();
+        let disk = open(dir.path()).await;
+        assert_eq!((disk.state().segments, disk.state().next), (2, 8));
+        assert_eq!(contents(&disk).await, numbers(0, 7));
+    });
+}
+
+#[test]
+fn what_is_no_directory_of_a_log_is_an_error() {
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = Disk::builder(&file).open().await.unwrap_err();
+        assert!(report(&error).starts_with(file.to_str().unwrap()), "{}", report(&error));
+        let path = dir.path().join("00000000000000000001.events");
+        fs::create_dir(&path).unwrap();
+        let error = Disk::builder(dir.path()).open().await.unwrap_err();
+        assert!(report(&error).starts_with(path.to_str().unwrap()), "{}", report(&error));
+    });
+}
+
+/// 10 GiB in 160 segments, of which one is read.
+#[test]
+fn opening_reads_only_the_last_segment() {
+    const SEGMENT: u64 = 64 << 20;
+    if alone::ran_in_child() {
+        return;
+    }
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..160 {
+            // Holes take no space.
+            let path = dir.path().join(format!("{:020}.events", 1 + n * 1000));
+            fs::File::create(path).unwrap().set_len(SEGMENT).unwrap();
+        }
+        let event = |id: u64| {
+            let event = format!("data: {}\nid: {id}\n\n", "x".repeat(1000));
+            let head = format!(":{:08x}+", event.len());
+            let sum = crc32c(format!("{head}{event}").as_bytes());
+            format!("{head}{sum:08x}\n{event}")
+        };
+        let last: String = (160_001..161_001).map(event).collect();
+        fs::write(dir.path().join("00000000000000160001.events"), &last).unwrap();
+        let read = || {
+            let io = fs::read_to_string("/proc/self/io").unwrap();
+            io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse::<usize>().unwrap()
+        };
+        let before = read();
+        let disk = Disk::builder(dir.path()).keep_bytes(u64::MAX).open().await.unwrap();
+        let read = read() - before;
+        assert!(read < last.len() + (64 << 10), "{read} bytes were read");
+        let state = disk.state();
+        assert_eq!((state.segments, state.bytes, state.next), (161, 160 * SEGMENT + last.len() as u64, 161_001));
+        let hub = forgetful(&disk);
+        send(&hub, "end");
+        let got = reader(&hub, "160900").data(101).await;
+        assert_eq!(got[100], "end");
+    });
+}
+
+/// CRC32C by its definition, RFC 3720 §12.1.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |sum: u32, byte: &u8| {
+        let bit = |sum: u32, _| (sum >> 1) ^ if sum & 1 == 1 { 0x82f6_3b78 } else { 0 };
+        (0..8).fold(sum ^ u32::from(*byte), bit)
+    };
+    !bytes.iter().fold(!0, step)
+}
