@@ -120,7 +120,9 @@ impl ResponseBody {
                 }
                 Source::Ended | Source::Text(_) | Source::Spawned(_) => None,
             };
-            connection.map(|connection| pool.put(connection));
+            if let Some(connection) = connection {
+                pool.put(connection);
+            }
         }
         self.place = None;
     }

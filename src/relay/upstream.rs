@@ -49,7 +49,7 @@ impl FromStr for Upstream {
 
     fn from_str(text: &str) -> Result<Self, UpstreamError> {
         let fail = || UpstreamError(text.to_owned());
-        let (mut speaks, rest) = match text.strip_prefix("h2c:") {
+        let (speaks, rest) = match text.strip_prefix("h2c:") {
             Some(rest) => (Speaks::Http2, rest),
             None => (Speaks::Http1, text),
         };
@@ -58,18 +58,15 @@ impl FromStr for Upstream {
             let authority = Authority::from_static("localhost");
             return Ok(Self { address: Address::Unix(path.into()), authority, speaks });
         }
-        let mut port = None;
-        let mut plain = rest;
-        if let Some(secured) = text.strip_prefix("https://") {
-            #[cfg(not(feature = "tls"))]
-            return Err(fail());
-            #[cfg(feature = "tls")]
-            {
-                (speaks, plain, port) = (Speaks::Tls, secured, Some(443));
-            }
-        } else if let Some(open) = rest.strip_prefix("http://") {
-            (plain, port) = (open, Some(80));
-        }
+        let (plain, port) = match rest.strip_prefix("http://") {
+            Some(plain) => (plain, Some(80)),
+            None => (rest, None),
+        };
+        #[cfg(feature = "tls")]
+        let (speaks, plain, port) = match text.strip_prefix("https://") {
+            Some(plain) => (Speaks::Tls, plain, Some(443)),
+            None => (speaks, plain, port),
+        };
         let plain = plain.strip_suffix('/').filter(|_| port.is_some()).unwrap_or(plain);
         let authority: Authority = plain.parse().map_err(|_| fail())?;
         let host = authority.host();
