@@ -51,7 +51,7 @@ fn a_new_segment_syncs_its_directory() {
             assert_eq!(kept(&disk).await.len(), SEGMENTS);
         });
     }
-    let calls = "trace=openat,pwrite64,fsync,fdatasync";
+    let calls = "trace=openat,openat2,pwrite64,fsync,fdatasync";
     let Some(trace) = strace::run(&child::command(NAME, "x"), &["-e", calls]) else { return };
     let new = |line: &&str| line.contains(".events\"") && line.contains("O_CREAT");
     let calls = trace.lines().skip_while(|line| !new(line)).filter_map(|line| {

@@ -25,7 +25,12 @@ pub fn client(
     any_client(ALL_VERSIONS).with_root_certificates(trusted)
 }
 
-pub fn server() -> ConfigBuilder<ServerConfig, WantsServerCert> {
+pub fn any_server() -> ConfigBuilder<ServerConfig, WantsVerifier> {
     let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
-    builder.with_protocol_versions(ALL_VERSIONS).unwrap().with_no_client_auth()
+    builder.with_protocol_versions(ALL_VERSIONS).unwrap()
+}
+
+/// A server that requires no certificate of clients.
+pub fn server() -> ConfigBuilder<ServerConfig, WantsServerCert> {
+    any_server().with_no_client_auth()
 }

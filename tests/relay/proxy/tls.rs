@@ -6,7 +6,7 @@ use std::sync::{LazyLock, Mutex};
 use millstream::server::tls::Tls;
 use millstream::server::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use millstream::server::tls::rustls::server::WebPkiClientVerifier;
-use millstream::server::tls::rustls::{ClientConfig, HandshakeKind, RootCertStore, ServerConfig};
+use millstream::server::tls::rustls::{ALL_VERSIONS, ClientConfig, HandshakeKind, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -14,6 +14,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
 use crate::support::http::{Flavour, h1_over, h2_over, watched};
+use crate::support::tls::{any_client, any_server};
 
 struct Identity {
     certificate: String,
@@ -46,7 +47,7 @@ fn roots(trusted: &[Identity]) -> RootCertStore {
 
 /// A client that trusts all identities and offers these protocols.
 fn trusting(alpn: &[&str]) -> Arc<ClientConfig> {
-    let mut config = ClientConfig::builder().with_root_certificates(roots(&*IDENTITIES)).with_no_client_auth();
+    let mut config = any_client(ALL_VERSIONS).with_root_certificates(roots(&*IDENTITIES)).with_no_client_auth();
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     Arc::new(config)
 }
@@ -189,7 +190,7 @@ fn only_the_log_says_why_a_connection_is_not_trusted() {
             })
             .await;
             let strangers =
-                ClientConfig::builder().with_root_certificates(roots(&IDENTITIES[1..])).with_no_client_auth();
+                any_client(ALL_VERSIONS).with_root_certificates(roots(&IDENTITIES[1..])).with_no_client_auth();
             for (upstream, config, cause, advice) in [
                 (good, Arc::new(strangers), "invalid peer certificate", "upstream_tls"),
                 (misnamed, trusting(&[]), "not valid for name", "upstream_tls"),
@@ -244,7 +245,7 @@ async fn head_over(stream: &mut (impl AsyncReadExt + Unpin)) -> bool {
 
 fn server_config() -> ServerConfig {
     let identity = &IDENTITIES[0];
-    let config = ServerConfig::builder().with_no_client_auth();
+    let config = any_server().with_no_client_auth();
     config.with_single_cert(vec![identity.der.clone()], identity.key_der.clone_key()).unwrap()
 }
 
@@ -283,11 +284,13 @@ fn sessions_are_resumed() {
 fn a_certificate_of_the_proxy_is_shown() {
     on_both(async || {
         let (ours, theirs) = (&IDENTITIES[1], &IDENTITIES[0]);
-        let verifier = WebPkiClientVerifier::builder(Arc::new(roots(&IDENTITIES[1..]))).build().unwrap();
-        let config = ServerConfig::builder().with_client_cert_verifier(verifier);
+        let config = any_server();
+        let (trusted, provider) = (Arc::new(roots(&IDENTITIES[1..])), Arc::clone(config.crypto_provider()));
+        let verifier = WebPkiClientVerifier::builder_with_provider(trusted, provider).build().unwrap();
+        let config = config.with_client_cert_verifier(verifier);
         let config = config.with_single_cert(vec![theirs.der.clone()], theirs.key_der.clone_key()).unwrap();
         let (upstream, _) = start_tls(Tls::from_config(Arc::new(config)), twice).await;
-        let shown = ClientConfig::builder().with_root_certificates(roots(&*IDENTITIES));
+        let shown = any_client(ALL_VERSIONS).with_root_certificates(roots(&*IDENTITIES));
         let shown = shown.with_client_auth_cert(vec![ours.der.clone()], ours.key_der.clone_key()).unwrap();
         for (config, status) in [(Arc::new(shown), 200), (trusting(&[]), 502)] {
             let addr = proxy(secured(upstream, config)).await;
