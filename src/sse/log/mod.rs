@@ -11,6 +11,8 @@
 
 #[cfg(feature = "disk")]
 pub mod disk;
+#[cfg(any(feature = "disk", feature = "redis"))]
+mod queue;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod sink;

@@ -1,11 +1,9 @@
 //! Handle of a log in a directory, and the implementation of [`Log`].
 
 use std::cmp::Ordering;
-use std::future::{pending, poll_fn};
+use std::future::pending;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
@@ -13,13 +11,13 @@ use tokio::time::{sleep, timeout};
 
 use super::builder::DiskBuilder;
 use super::error::DiskError;
-use super::queue::Refused;
-use super::record::{EVENT_MAX, ID_LEN, parse_id};
+use super::record::{EVENT_MAX, Encoded, ID_LEN, parse_id};
 use super::shared::Shared;
 use super::state::DiskState;
 use super::writer::{self, Outcome, Writer};
 use super::{recover, replay};
 use crate::runtime::blocking::BlockingTask;
+use crate::sse::log::queue::either;
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
 use crate::sse::{Event, SendError};
 
@@ -198,15 +196,6 @@ async fn commit(inner: &Arc<Inner>) {
     }
 }
 
-async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|cx| match one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready() {
-        true => Poll::Ready(()),
-        false => Poll::Pending,
-    })
-    .await;
-}
-
 /// A hub whose events are committed until it is dropped, which also happens when its runtime ends.
 struct Running {
     inner: Arc<Inner>,
@@ -232,10 +221,13 @@ impl Drop for Running {
         if let Some(sink) = self.sink {
             shared.leave(sink);
         }
-        if !self.left {
-            let rest = shared.queue.leave();
+        // A hub that enters meanwhile continues with the queue.
+        if !self.left
+            && shared.queue.leave()
+            && let Some(rest) = shared.queue.take_left()
+        {
             shared.stats.given_up(rest.len());
-            shared.queue.settle(&rest);
+            shared.queue.settle(rest);
         }
     }
 }
@@ -250,10 +242,7 @@ impl Log for Disk {
         if text.len() > EVENT_MAX {
             return Err(SendError::Log("the event is larger than 16 MiB, the maximum of the log".into()));
         }
-        shared.queue.push(text).map_err(|refused| match refused {
-            Refused::Full => SendError::Full,
-            Refused::Closed => SendError::Closed,
-        })
+        Ok(shared.queue.push(Encoded::new(text))?)
     }
 
     fn order(&self, id: &str, other: &str) -> Option<Ordering> {

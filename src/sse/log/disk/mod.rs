@@ -23,7 +23,6 @@ mod directory;
 mod error;
 mod handle;
 mod index;
-mod queue;
 mod record;
 mod recover;
 mod replay;

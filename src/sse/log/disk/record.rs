@@ -12,6 +12,8 @@
 
 use std::str;
 
+use crate::sse::log::queue::Size;
+
 /// Length of the comment line.
 pub(super) const HEAD: usize = 19;
 /// Length of the part of the comment line that the checksum covers.
@@ -20,6 +22,35 @@ const SUMMED: usize = 10;
 pub(super) const EVENT_MAX: usize = 16 << 20;
 /// Maximum length of the decimal number of an event.
 pub(super) const ID_LEN: usize = 20;
+
+/// Approximate size of what an event needs beside its text while it waits.
+const OVERHEAD: usize = 64;
+
+/// An encoded event that waits for its id.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    /// Without the id at first.
+    pub(super) text: Vec<u8>,
+    /// Length of the text without the id.
+    pub(super) fields: usize,
+}
+
+impl Encoded {
+    pub(super) fn new(text: Vec<u8>) -> Self {
+        Self { fields: text.len(), text }
+    }
+
+    /// Maximum length of its record.
+    pub(super) fn record_max(&self) -> u64 {
+        (HEAD + self.fields + "id: \n\n".len() + ID_LEN) as u64
+    }
+}
+
+impl Size for Encoded {
+    fn bytes(&self) -> usize {
+        self.fields + OVERHEAD
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {

@@ -7,11 +7,12 @@ use bytes::Bytes;
 
 use super::builder::{DiskBuilder, Durability, Keep};
 use super::directory::Directory;
-use super::queue::Queue;
+use super::record::Encoded;
 use super::recover::Opened;
 use super::segments::Segments;
 use super::state::{DiskState, Stats};
 use crate::sse::log::Sink;
+use crate::sse::log::queue::Queue;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -19,7 +20,7 @@ pub(super) struct Shared {
     pub(super) durability: Durability,
     pub(super) segment_bytes: u64,
     pub(super) keep: Keep,
-    pub(super) queue: Queue,
+    pub(super) queue: Queue<Encoded>,
     pub(super) stats: Stats,
     segments: Mutex<Segments>,
     sinks: Mutex<Sinks>,

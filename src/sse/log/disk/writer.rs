@@ -24,12 +24,12 @@ use super::builder::Durability;
 use super::directory::Kind;
 use super::error::DiskError;
 use super::index::Index;
-use super::queue::Append;
-use super::record;
+use super::record::{self, Encoded};
 use super::recover::Opened;
 use super::segments::{Segment, SharedIndex};
 use super::shared::Shared;
 use crate::sse::event::finish;
+use crate::sse::log::queue;
 use crate::sys::fd::AsFd;
 use crate::sys::{call, file};
 
@@ -37,6 +37,8 @@ use crate::sys::{call, file};
 const COMMIT: u64 = 8 << 20;
 /// Capacity that the buffer of the records keeps.
 const KEPT: usize = 256 << 10;
+
+type Append = queue::Append<Encoded>;
 
 /// What a job leaves to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,16 +109,16 @@ impl Writer {
         writer.buf.clear();
         writer.buf.shrink_to(KEPT);
         shared.stats.committed(batch.len());
-        let texts = batch.iter_mut().map(|append| Bytes::from(std::mem::take(&mut append.text)));
+        let texts = batch.iter_mut().map(|append| Bytes::from(std::mem::take(&mut append.item.text)));
         shared.deliver(first, texts);
-        shared.queue.settle(&batch);
+        shared.queue.settle(batch);
         remove(shared, &removed);
         Outcome::Done
     }
 
     /// Takes a batch that fits into the segment, and begins a new segment if none does.
     fn take(&mut self, shared: &Shared) -> Result<Vec<Append>, Failure> {
-        let Some(first) = shared.queue.first_record() else { return Ok(Vec::new()) };
+        let Some(first) = shared.queue.first(Encoded::record_max) else { return Ok(Vec::new()) };
         let age = || SystemTime::now().duration_since(self.begun).unwrap_or_default();
         let is_old = || shared.keep.age.is_some_and(|most| age() > most);
         if self.len > 0 && (self.len + first > shared.segment_bytes || is_old()) {
@@ -124,7 +126,12 @@ impl Writer {
         }
         let room = shared.segment_bytes.saturating_sub(self.len).min(COMMIT);
         // A segment without records has room for one of any length.
-        Ok(shared.queue.take(room.max(first)))
+        let mut room = room.max(first);
+        Ok(shared.queue.take(|event| {
+            let rest = room.checked_sub(event.record_max());
+            room = rest.unwrap_or_default();
+            rest.is_some()
+        }))
     }
 
     /// Begins a new segment. The last one is complete and, if commits are synced, on the disk.
@@ -150,17 +157,18 @@ impl Writer {
     fn write(&mut self, shared: &Shared, batch: &mut [Append]) -> Result<(), Failure> {
         self.buf.clear();
         for (n, (id, append)) in (self.next..).zip(&mut *batch).enumerate() {
-            append.text.truncate(append.fields);
-            finish(&mut append.text, &id);
-            self.buf.extend_from_slice(&record::head(&append.text, n == 0));
-            self.buf.extend_from_slice(&append.text);
+            let Encoded { text, fields } = &mut append.item;
+            text.truncate(*fields);
+            finish(text, &id);
+            self.buf.extend_from_slice(&record::head(text, n == 0));
+            self.buf.extend_from_slice(text);
         }
         self.put(shared).inspect_err(|_| self.buf.clear())?;
         let mut index = self.index.lock();
         let mut offset = self.len;
         for (id, append) in (self.next..).zip(&*batch) {
             index.get_or_insert_default().add(id - self.first, offset);
-            offset += (record::HEAD + append.text.len()) as u64;
+            offset += (record::HEAD + append.item.text.len()) as u64;
         }
         Ok(())
     }
@@ -221,9 +229,9 @@ fn retry_or_fail(shared: &Shared, batch: Vec<Append>, failure: Failure) -> Outco
 /// Ends the log: what waits is given up.
 fn give_up(shared: &Shared, mut batch: Vec<Append>, error: DiskError) -> Outcome {
     shared.stats.fail(error);
-    batch.extend(shared.queue.take_all());
+    batch.extend(shared.queue.take(|_| true));
     shared.stats.given_up(batch.len());
-    shared.queue.settle(&batch);
+    shared.queue.settle(batch);
     Outcome::Done
 }
 

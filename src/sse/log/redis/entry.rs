@@ -16,6 +16,7 @@ use redis::{Cmd, RedisResult, Value, from_redis_value};
 use super::id::Id;
 use super::seen::Stamp;
 use crate::sse::Event;
+use crate::sse::log::queue::Size;
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -36,15 +37,17 @@ impl Fields {
         Self(texts.into_iter().filter_map(|(name, text)| Some((name, text?))).collect())
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        64 + self.0.iter().map(|(name, text)| name.len() + text.len() + 16).sum::<usize>()
-    }
-
     pub(super) fn write(&self, stamp: Stamp, command: &mut Cmd) {
         command.arg("writer").arg(format!("{:016x}", stamp.writer)).arg("number").arg(stamp.number);
         for (name, text) in &self.0 {
             command.arg(name).arg(text);
         }
+    }
+}
+
+impl Size for Fields {
+    fn bytes(&self) -> usize {
+        64 + self.0.iter().map(|(name, text)| name.len() + text.len() + 16).sum::<usize>()
     }
 }
 

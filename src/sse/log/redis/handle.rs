@@ -1,9 +1,6 @@
 //! Handle of a log in Redis, the first connection, and the implementation of [`Log`].
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use redis::cmd;
@@ -16,12 +13,12 @@ use super::entry::Fields;
 use super::error::RedisError;
 use super::id::Id;
 use super::link::Server;
-use super::queue::Refused;
 use super::replay::Shelf;
 use super::shared::Shared;
 use super::stats::RedisState;
 use super::tail::{self, Tail};
 use super::writer::Writer;
+use crate::sse::log::queue::{Size, either};
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
 use crate::sse::{Event, SendError};
 
@@ -176,15 +173,6 @@ impl Redis {
     }
 }
 
-async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    poll_fn(|cx| match one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready() {
-        true => Poll::Ready(()),
-        false => Poll::Pending,
-    })
-    .await;
-}
-
 /// A hub that appends queued events until it is dropped, which also happens when its runtime ends.
 struct Running {
     log: Arc<Inner>,
@@ -219,10 +207,7 @@ impl Log for Redis {
         if fields.bytes() > EVENT_MAX {
             return Err(SendError::Log("the event is larger than 16 MiB, the maximum of an entry of the log".into()));
         }
-        self.0.shared.queue.push(fields).map_err(|refused| match refused {
-            Refused::Full => SendError::Full,
-            Refused::Closed => SendError::Closed,
-        })
+        Ok(self.0.shared.queue.push(fields)?)
     }
 
     fn order(&self, id: &str, other: &str) -> Option<std::cmp::Ordering> {

@@ -24,7 +24,6 @@ mod error;
 mod handle;
 mod id;
 mod link;
-mod queue;
 mod replay;
 mod seen;
 mod shared;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::backoff;
 use super::builder::RedisBuilder;
+use super::entry::Fields;
 use super::link::Server;
-use super::queue::Queue;
 use super::seen::Places;
 use super::sizes::Sizes;
 use super::stats::Stats;
+use crate::sse::log::queue::Queue;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -18,7 +19,7 @@ pub(super) struct Shared {
     pub(super) max_len: usize,
     pub(super) expire_after: Option<Duration>,
     pub(super) writer_id: u64,
-    pub(super) queue: Queue,
+    pub(super) queue: Queue<Fields>,
     pub(super) stats: Stats,
     pub(super) sizes: Sizes,
     places: Mutex<Places>,

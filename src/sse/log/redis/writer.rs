@@ -11,25 +11,36 @@
 //! received it. So the old connection is first closed at the server, which discards the buffer; then the log is
 //! searched backwards for the last entry of this writer; then the missing appends are sent again.
 
-use std::collections::VecDeque;
-
 use redis::{RedisResult, cmd, pipe};
 use tokio::time::sleep;
 
 use super::backoff::Backoff;
-use super::entry::Entry;
+use super::entry::{Entry, Fields};
 use super::id::Id;
 use super::link::{Link, Peer};
-use super::queue::Append;
 use super::seen::Stamp;
 use super::shared::Shared;
 use super::stats::Part;
+use crate::sse::log::queue::{Append, Size};
 
 const SEARCH: usize = 1 << 20;
+/// Maximum size of a batch; a single append may be larger.
+const BATCH: usize = 256;
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Returns whether the next append belongs to the batch.
+fn batch() -> impl FnMut(&Fields) -> bool {
+    let (mut appends, mut bytes) = (0, 0);
+    move |fields| {
+        appends += 1;
+        bytes += fields.bytes();
+        appends == 1 || (appends <= BATCH && bytes <= BATCH_BYTES)
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    batch: VecDeque<Append>,
+    batch: Vec<Append<Fields>>,
     link: Option<Link>,
     /// Connection that sent the batch, if its outcome is unknown.
     sent_by: Option<Peer>,
@@ -41,14 +52,15 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(end: Id) -> Self {
         let backoff = Backoff::default();
-        Self { batch: VecDeque::new(), link: None, sent_by: None, confirmed: end, backoff }
+        Self { batch: Vec::new(), link: None, sent_by: None, confirmed: end, backoff }
     }
 
     /// Appends queued events forever. The future may be dropped at any time, and `run` called again.
     pub(super) async fn run(&mut self, shared: &Shared) {
         loop {
             if self.batch.is_empty() {
-                self.batch = shared.queue.take().await;
+                shared.queue.ready().await;
+                self.batch = shared.queue.take(batch());
             }
             match self.append(shared).await {
                 Ok(()) => self.backoff.reset(),
@@ -100,7 +112,7 @@ impl Writer {
         for append in &self.batch {
             let mut add = cmd("XADD");
             add.arg(&shared.key).arg("MAXLEN").arg("~").arg(shared.max_len).arg("*");
-            append.fields.write(Stamp { writer: shared.writer_id, number: append.number }, &mut add);
+            append.item.write(Stamp { writer: shared.writer_id, number: append.number }, &mut add);
             batch.add_command(add);
         }
         if let Some(expiry) = shared.expire_after {
@@ -143,5 +155,27 @@ async fn last_of(shared: &Shared, link: &mut Link, after: Id) -> RedisResult<Opt
             Some(before) => end = before.to_string(),
             None => return Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sse::Event;
+    use crate::sse::log::queue::Queue;
+
+    #[test]
+    fn batches_are_bounded_and_in_order() {
+        let queue = Queue::new(1000, 1 << 30);
+        let push = |bytes| queue.push(Fields::new(&Event::new().data("x".repeat(bytes)))).unwrap();
+        (0..=BATCH).for_each(|_| push(1));
+        [BATCH_BYTES, 1, 1].into_iter().for_each(push);
+        let take = || queue.take(batch()).iter().map(|append| append.number).collect::<Vec<_>>();
+        let last = BATCH as u64 + 1;
+        assert_eq!(take(), (1..last).collect::<Vec<_>>());
+        assert_eq!(take(), [last], "the next append is too large for this batch");
+        assert_eq!(take(), [last + 1], "the large append is a batch of its own");
+        assert_eq!(take(), [last + 2, last + 3]);
+        assert!(take().is_empty());
     }
 }

@@ -1,0 +1,260 @@
+//! Appends on their way to a log: a bounded queue in the order of the calls, and the hubs that empty it.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use tokio::sync::{Notify, watch};
+
+use crate::sse::SendError;
+
+/// Approximate size of what is appended, for the bound of the queue.
+pub(super) trait Size {
+    fn bytes(&self) -> usize;
+}
+
+/// An append that the log has not confirmed yet.
+#[derive(Debug)]
+pub(super) struct Append<T> {
+    /// Number of this append, from 1 on.
+    pub(super) number: u64,
+    pub(super) item: T,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    Full,
+    /// The last hub has left, so the event would not be appended.
+    Closed,
+}
+
+impl From<Refused> for SendError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full => Self::Full,
+            Refused::Closed => Self::Closed,
+        }
+    }
+}
+
+/// A queue bounded by appends and by bytes. Taken appends count until they are in the log or given up.
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    inner: Mutex<Inner<T>>,
+    changed: Notify,
+    done: watch::Sender<u64>,
+    appends_max: usize,
+    bytes_max: usize,
+}
+
+#[derive(Debug)]
+struct Inner<T> {
+    waiting: VecDeque<Append<T>>,
+    /// Count and size of `waiting` and of taken appends.
+    appends: usize,
+    bytes: usize,
+    last: u64,
+    hubs: usize,
+    /// Whether the last hub has left. Before the first one enters, appends wait for it.
+    closed: bool,
+}
+
+impl<T> Inner<T> {
+    fn leave(&mut self) {
+        self.hubs -= 1;
+        self.closed = self.hubs == 0;
+    }
+}
+
+impl<T: Size> Queue<T> {
+    pub(super) fn new(appends_max: usize, bytes_max: usize) -> Self {
+        let inner = Inner { waiting: VecDeque::new(), appends: 0, bytes: 0, last: 0, hubs: 0, closed: false };
+        Self { inner: Mutex::new(inner), changed: Notify::new(), done: watch::Sender::new(0), appends_max, bytes_max }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner<T>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn enter(&self) {
+        let mut inner = self.inner();
+        inner.hubs += 1;
+        inner.closed = false;
+    }
+
+    /// Unregisters a hub, unless it is the last and appends are queued. Returns whether it did.
+    pub(super) fn leave_done(&self) -> bool {
+        let mut inner = self.inner();
+        let done = inner.hubs > 1 || inner.appends == 0;
+        if done {
+            inner.leave();
+        }
+        done
+    }
+
+    /// Unregisters a hub. Returns whether it was the last.
+    pub(super) fn leave(&self) -> bool {
+        let mut inner = self.inner();
+        inner.leave();
+        inner.closed
+    }
+
+    /// Queues an append. An empty queue accepts one of any size.
+    pub(super) fn push(&self, item: T) -> Result<(), Refused> {
+        let mut inner = self.inner();
+        if inner.closed {
+            return Err(Refused::Closed);
+        }
+        let bytes = item.bytes();
+        if inner.appends >= self.appends_max || (inner.bytes + bytes > self.bytes_max && inner.appends > 0) {
+            return Err(Refused::Full);
+        }
+        inner.appends += 1;
+        inner.bytes += bytes;
+        inner.last += 1;
+        let number = inner.last;
+        inner.waiting.push_back(Append { number, item });
+        drop(inner);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Waits until an append is waiting. Cancel safe.
+    pub(super) async fn ready(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.inner().waiting.is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Returns something of the oldest append that waits.
+    pub(super) fn first<R>(&self, of: impl FnOnce(&T) -> R) -> Option<R> {
+        self.inner().waiting.front().map(|append| of(&append.item))
+    }
+
+    /// Takes the oldest appends as long as they fit.
+    pub(super) fn take(&self, mut fits: impl FnMut(&T) -> bool) -> Vec<Append<T>> {
+        let mut inner = self.inner();
+        let many = inner.waiting.iter().take_while(|append| fits(&append.item)).count();
+        inner.waiting.drain(..many).collect()
+    }
+
+    /// Takes all that waits if the last hub has left.
+    pub(super) fn take_left(&self) -> Option<Vec<Append<T>>> {
+        let mut inner = self.inner();
+        inner.closed.then(|| inner.waiting.drain(..).collect())
+    }
+
+    /// Puts taken appends back, to be taken again.
+    pub(super) fn put_back(&self, appends: Vec<Append<T>>) {
+        let mut inner = self.inner();
+        appends.into_iter().rev().for_each(|append| inner.waiting.push_front(append));
+    }
+
+    /// Removes taken appends from the count: they are in the log, or given up.
+    pub(super) fn settle(&self, appends: impl IntoIterator<Item = Append<T>>) {
+        let mut last = 0;
+        {
+            let mut inner = self.inner();
+            for append in appends {
+                inner.appends -= 1;
+                inner.bytes -= append.item.bytes();
+                last = append.number;
+            }
+        }
+        self.done.send_if_modified(|done| std::mem::replace(done, last.max(*done)) < last);
+    }
+
+    pub(super) fn len(&self) -> (usize, usize) {
+        let inner = self.inner();
+        (inner.appends, inner.bytes)
+    }
+
+    /// Waits until all appends so far are in the log or given up. Cancel safe.
+    pub(super) async fn flushed(&self) {
+        let last = self.inner().last;
+        // The sender is in `self`, so this does not fail.
+        let _ = self.done.subscribe().wait_for(|&done| done >= last).await;
+    }
+}
+
+/// Runs both until one is ready.
+pub(super) async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    poll_fn(|cx| match one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready() {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Size for usize {
+        fn bytes(&self) -> usize {
+            *self
+        }
+    }
+
+    fn numbers(appends: &[Append<usize>]) -> Vec<u64> {
+        appends.iter().map(|append| append.number).collect()
+    }
+
+    #[test]
+    fn what_is_taken_counts_until_it_is_settled() {
+        let queue = Queue::new(2, 1 << 20);
+        assert_eq!((queue.push(10), queue.push(20)), (Ok(()), Ok(())));
+        assert_eq!(queue.push(0), Err(Refused::Full));
+        let taken = queue.take(|_| true);
+        assert_eq!((numbers(&taken), queue.push(0)), (vec![1, 2], Err(Refused::Full)));
+        assert_eq!(queue.len(), (2, 30));
+        queue.put_back(taken);
+        let taken = queue.take(|_| true);
+        assert_eq!(numbers(&taken), [1, 2]);
+        queue.settle(taken);
+        assert_eq!((queue.len(), queue.push(0)), ((0, 0), Ok(())));
+        assert_eq!(numbers(&queue.take(|_| true)), [3], "a refused append uses no number");
+    }
+
+    #[test]
+    fn bytes_are_bounded_but_one_append_always_fits() {
+        let queue = Queue::new(100, 1000);
+        assert_eq!(queue.push(5000), Ok(()));
+        assert_eq!(queue.push(1), Err(Refused::Full));
+        assert_eq!(queue.first(|&bytes| bytes), Some(5000));
+    }
+
+    #[test]
+    fn what_does_not_fit_waits_with_all_behind_it() {
+        let queue = Queue::new(100, 1 << 20);
+        [1, 5, 1].iter().for_each(|&bytes| queue.push(bytes).unwrap());
+        assert_eq!(numbers(&queue.take(|&bytes| bytes < 5)), [1]);
+        assert_eq!(numbers(&queue.take(|_| true)), [2, 3]);
+    }
+
+    #[test]
+    fn the_last_hub_that_leaves_closes_and_the_next_opens() {
+        let queue = Queue::new(10, 1 << 20);
+        assert_eq!(queue.push(1), Ok(()), "the append waits for the first hub");
+        (0..2).for_each(|_| queue.enter());
+        assert!(queue.take_left().is_none());
+        assert!(queue.leave_done(), "the other hub appends it");
+        assert!(!queue.leave_done() && queue.take_left().is_none(), "no other hub would append it");
+        let taken = queue.take(|_| true);
+        assert!(!queue.leave_done(), "the append is not confirmed");
+        queue.settle(taken);
+        assert!(queue.leave_done());
+        assert_eq!(queue.push(1), Err(Refused::Closed));
+        (0..2).for_each(|_| queue.enter());
+        assert_eq!(queue.push(1), Ok(()));
+        assert_eq!((queue.leave(), queue.leave()), (false, true), "the second hub is the last");
+        assert_eq!(queue.take_left().map(|left| left.len()), Some(1));
+    }
+}
