@@ -208,6 +208,15 @@ impl Lease {
         self.to += bytes.len();
     }
 
+    /// Returns the contents, to be changed in place.
+    #[cfg(feature = "relay")]
+    pub(crate) fn contents(&mut self) -> &mut [u8] {
+        // SAFETY: `from..to` lies inside the memory of this lease.
+        let start = unsafe { self.start.add(self.from) };
+        // SAFETY: as in `spare`.
+        unsafe { slice::from_raw_parts_mut(start.as_ptr(), self.to - self.from) }
+    }
+
     /// Puts `head` in front of the contents without moving them.
     ///
     /// # Panics

@@ -1,7 +1,8 @@
 //! The body of an upstream's response.
 //!
 //! hyper frames it, until a known number of bytes is left that is worth it. Then the connection is taken from hyper, and
-//! the rest is read from the socket, or moved to the client's socket where the server can do that.
+//! the rest is read from the socket, or moved to the client's socket where the server can do that. A chunked body is taken
+//! from hyper before it has read any of it.
 
 use std::any::Any;
 use std::io;
@@ -13,11 +14,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::chunked::Chunked;
 use super::gate::Place;
 use super::http1::Http1;
 use super::pool::Pool;
+use super::silence::Silence;
 use super::stream::{Stream, inner};
 use crate::body::direct::Direct;
 use crate::buf::lease;
@@ -38,13 +40,13 @@ pub(super) struct ResponseBody {
     /// Whether the connection may be taken from hyper: it is a plain socket, and the request had no body, of which hyper might
     /// hold bytes.
     may_take: bool,
-    /// A frame of hyper, taken by [`Direct::is_direct`].
+    /// A frame of hyper, taken by [`Direct::is_direct`], or trailers.
     peeked: Option<Peeked>,
     /// The place of the request, up to the end of its response.
     place: Option<Place>,
 }
 
-type Peeked = Option<hyper::Result<Frame<Bytes>>>;
+type Peeked = Option<io::Result<Frame<Bytes>>>;
 
 enum Source {
     Ended,
@@ -54,34 +56,24 @@ enum Source {
     Http1(Http1, Incoming),
     /// The connection, taken from hyper with the bytes that it had read.
     Socket(Box<Stream>, Bytes, Option<Box<Moving>>),
+    Chunked(Box<Chunked>),
 }
 
 impl ResponseBody {
+    fn new(source: Source, left: Option<u64>, silence: Duration) -> Self {
+        let silence = Silence::new(silence);
+        Self { source, left, silence, pool: None, may_take: false, peeked: None, place: None }
+    }
+
     pub(super) fn text(text: Bytes) -> Self {
         let left = Some(text.len() as u64);
-        Self {
-            source: Source::Text(text),
-            left,
-            silence: Silence::new(Duration::MAX),
-            pool: None,
-            may_take: false,
-            peeked: None,
-            place: None,
-        }
+        Self::new(Source::Text(text), left, Duration::MAX)
     }
 
     /// The body of a connection that a task of its own drives.
     pub(super) fn spawned(body: Incoming, silence: Duration) -> Self {
         let left = body.size_hint().exact();
-        Self {
-            source: Source::Spawned(body),
-            left,
-            silence: Silence::new(silence),
-            pool: None,
-            may_take: false,
-            peeked: None,
-            place: None,
-        }
+        Self::new(Source::Spawned(body), left, silence)
     }
 
     /// With a `pool`, the connection persists after the response.
@@ -94,13 +86,16 @@ impl ResponseBody {
     ) -> Self {
         let left = body.size_hint().exact();
         let may_take = connection.is_plain() && !has_upload;
-        let source = Source::Http1(connection, body);
-        let silence = Silence::new(silence);
-        let mut this = Self { source, left, silence, pool, may_take, peeked: None, place: None };
+        let mut this = Self { pool, may_take, ..Self::new(Source::Http1(connection, body), left, silence) };
         if left == Some(0) {
             this.end();
         }
         this
+    }
+
+    /// As [`http1`](Self::http1), for a chunked body at whose start the connection is.
+    pub(super) fn chunked(chunked: Chunked, silence: Duration, pool: Option<Arc<Pool>>) -> Self {
+        Self { pool, ..Self::new(Source::Chunked(Box::new(chunked)), None, silence) }
     }
 
     /// Keeps the place of the request until the body ends.
@@ -118,6 +113,7 @@ impl ResponseBody {
                     stream.unread(&rest);
                     pool.begin(*stream)
                 }
+                Source::Chunked(chunked) => pool.begin(chunked.into_stream()),
                 Source::Ended | Source::Text(_) | Source::Spawned(_) => None,
             };
             if let Some(connection) = connection {
@@ -127,10 +123,14 @@ impl ResponseBody {
         self.place = None;
     }
 
-    fn fail(&mut self, error: io::Error) -> io::Error {
+    fn give_up(&mut self) {
         self.source = Source::Ended;
         self.pool = None;
         self.place = None;
+    }
+
+    fn fail(&mut self, error: io::Error) -> io::Error {
+        self.give_up();
         error
     }
 
@@ -159,7 +159,7 @@ impl ResponseBody {
     /// Returns the next frame that hyper has, without reading.
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         if let Some(frame) = self.peeked.take() {
-            return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
+            return Poll::Ready(frame);
         }
         let frame = match &mut self.source {
             Source::Ended => return Poll::Ready(None),
@@ -178,6 +178,7 @@ impl ResponseBody {
                 }
             },
             Source::Socket(..) => return self.poll_socket(cx),
+            Source::Chunked(_) => return self.poll_chunked(cx),
         };
         Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)))
     }
@@ -200,6 +201,22 @@ impl ResponseBody {
         Poll::Ready(Some(Ok(Frame::data(lease.freeze()))))
     }
 
+    fn poll_chunked(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let Source::Chunked(chunked) = &mut self.source else { return Poll::Ready(None) };
+        let data = ready!(chunked.poll_data(cx))?;
+        let frame = if data.is_empty() { None } else { Some(Ok(Frame::data(data))) };
+        if !chunked.has_ended() {
+            return Poll::Ready(frame);
+        }
+        let trailers = chunked.trailers()?.map(|trailers| Ok(Frame::trailers(trailers)));
+        if frame.is_some() && trailers.is_some() {
+            self.peeked = Some(trailers);
+            return Poll::Ready(frame);
+        }
+        self.end();
+        Poll::Ready(frame.or(trailers))
+    }
+
     /// Ready if the upstream has sent nothing for too long.
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         ready!(self.silence.poll(cx));
@@ -217,11 +234,7 @@ impl ResponseBody {
                     self.end();
                 }
             }
-            Some(Err(_)) => {
-                self.source = Source::Ended;
-                self.pool = None;
-                self.place = None;
-            }
+            Some(Err(_)) => self.give_up(),
             None => self.end(),
         }
         Poll::Ready(frame)
@@ -246,15 +259,15 @@ impl Body for ResponseBody {
             Source::Ended => true,
             Source::Text(text) => text.is_empty(),
             Source::Spawned(body) | Source::Http1(_, body) => body.is_end_stream(),
-            Source::Socket(..) => false,
+            Source::Socket(..) | Source::Chunked(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match (&self.source, self.left) {
+        match self.left {
             // The server takes over only bodies without an exact length. The response has a `Content-Length`.
-            (Source::Http1(..) | Source::Socket(..), _) | (_, None) => SizeHint::default(),
-            (_, Some(left)) => SizeHint::with_exact(left),
+            Some(left) if !self.is_to_take() => SizeHint::with_exact(left),
+            _ => SizeHint::default(),
         }
     }
 }
@@ -267,7 +280,7 @@ impl Direct for ResponseBody {
         {
             // Frames that hyper has are given first.
             match Pin::new(body).poll_frame(cx) {
-                Poll::Ready(frame) => self.peeked = Some(frame),
+                Poll::Ready(frame) => self.peeked = Some(frame.map(|frame| frame.map_err(io::Error::other))),
                 Poll::Pending => self.take(),
             }
         }
@@ -302,37 +315,5 @@ impl Direct for ResponseBody {
             }
             left => Err(self.fail(cut(left))),
         })
-    }
-}
-
-/// The time in which the upstream sends nothing.
-struct Silence {
-    limit: Duration,
-    since: Option<Instant>,
-    sleep: Option<Pin<Box<Sleep>>>,
-}
-
-impl Silence {
-    fn new(limit: Duration) -> Self {
-        Self { limit, since: None, sleep: None }
-    }
-
-    fn ends(&mut self) {
-        self.since = None;
-    }
-
-    /// Ready if it lasts too long.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let now = Instant::now();
-        let Some(until) = self.since.get_or_insert(now).checked_add(self.limit) else { return Poll::Pending };
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(until)));
-        loop {
-            // Set again only when it is over, because that costs a lock.
-            ready!(sleep.as_mut().poll(cx));
-            if sleep.deadline() >= until {
-                return Poll::Ready(());
-            }
-            sleep.as_mut().reset(until);
-        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Request, Response, StatusCode, Version};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use tokio::time::timeout;
@@ -179,7 +180,17 @@ impl Shared {
         })?;
         let persists = response.version() == Version::HTTP_11 && !fields::closes(response.headers());
         let pool = persists.then(|| Arc::clone(&self.pool));
-        Ok(response.map(|body| ResponseBody::http1(connection, body, self.options.silence, pool, upload.is_some())))
+        let silence = self.options.silence;
+        let is_held = connection.holds_body() && fields::is_chunked(response.headers());
+        Ok(response.map(|body| {
+            // hyper may hold bytes of an upload.
+            if is_held && upload.is_none() && !body.is_end_stream() {
+                ResponseBody::chunked(connection.into_chunked(body, self.options.heads), silence, pool)
+            } else {
+                connection.release();
+                ResponseBody::http1(connection, body, silence, pool, upload.is_some())
+            }
+        }))
     }
 
     async fn by_http2(&self, sender: Sender, mut request: Request<OutBody>, upload: Option<&Progress>) -> Answered {

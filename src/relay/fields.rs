@@ -29,6 +29,10 @@ fn words<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &
 
 /// Removes fields meant for the next hop only.
 pub(super) fn remove_hop_by_hop(fields: &mut HeaderMap) {
+    // Most messages have none, and a look at all names costs less than a search for each of these.
+    if !fields.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        return;
+    }
     let named: Vec<HeaderName> = words(fields, &CONNECTION).filter_map(|name| name.parse().ok()).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         // Of the message, whatever `Connection` says.
@@ -49,6 +53,12 @@ pub(super) fn upgrade(fields: &HeaderMap) -> Option<HeaderValue> {
 /// Returns whether the connection ends after the message.
 pub(super) fn closes(fields: &HeaderMap) -> bool {
     words(fields, &CONNECTION).any(|word| word.eq_ignore_ascii_case("close"))
+}
+
+/// Returns whether `chunked` is the only coding of the message.
+pub(super) fn is_chunked(fields: &HeaderMap) -> bool {
+    let mut codings = fields.get_all(TRANSFER_ENCODING).into_iter();
+    codings.next().is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked")) && codings.next().is_none()
 }
 
 /// Returns whether the client waits until the server wants the body (RFC 9110 §10.1.1).

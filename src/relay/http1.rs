@@ -12,6 +12,8 @@ use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use tokio::task::unconstrained;
 
+use super::chunked::Chunked;
+use super::head_first::{HeadFirst, Hold};
 use super::request_body::OutBody;
 use super::stream::Stream;
 
@@ -24,7 +26,8 @@ pub(super) struct Http1(Box<Inner>);
 struct Inner {
     sender: SendRequest<OutBody>,
     /// `None` after its end: hyper gives back what it has not sent when the connection is dropped.
-    connection: Option<Connection<Stream, OutBody>>,
+    connection: Option<Connection<HeadFirst, OutBody>>,
+    hold: Hold,
     is_plain: bool,
 }
 
@@ -47,11 +50,12 @@ impl Http1 {
         if limits.fields != FIELDS {
             builder.max_headers(limits.fields);
         }
-        let handshake = pin!(builder.handshake(stream));
+        let hold = Hold::default();
+        let handshake = pin!(builder.handshake(HeadFirst::new(stream, hold.clone())));
         // An HTTP/1 handshake exchanges no bytes.
         match handshake.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok((sender, connection))) => {
-                Some(Self(Box::new(Inner { sender, connection: Some(connection), is_plain })))
+                Some(Self(Box::new(Inner { sender, connection: Some(connection), hold, is_plain })))
             }
             Poll::Ready(Err(_)) | Poll::Pending => None,
         }
@@ -79,19 +83,30 @@ impl Http1 {
         self.0.connection.is_some() && self.0.sender.is_ready()
     }
 
-    /// Sends a request and receives the head of its response.
+    /// Sends a request and receives the head of its response. Its body may be [held](Self::holds_body).
     pub(super) async fn send(
         &mut self,
         request: Request<OutBody>,
     ) -> Result<Response<Incoming>, TrySendError<Request<OutBody>>> {
         // Only the connection makes progress, and the response is looked for whenever it has been polled. So the response
         // needs no waker, which would have the task polled twice; nor may it be held back by the task's budget then.
+        self.0.hold.begin();
         let mut answered = pin!(unconstrained(self.0.sender.try_send_request(request)));
         poll_fn(|cx| {
             self.poll(cx);
             answered.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         })
         .await
+    }
+
+    /// Returns whether the response has a chunked body of which hyper has read nothing.
+    pub(super) fn holds_body(&self) -> bool {
+        self.0.connection.is_some() && self.0.hold.is_held()
+    }
+
+    /// Lets hyper read the body.
+    pub(super) fn release(&mut self) {
+        self.0.hold.end();
     }
 
     /// Sends a request that asks for another protocol. A task of its own drives the connection, up to the change.
@@ -108,9 +123,18 @@ impl Http1 {
         self.0.is_plain
     }
 
+    /// Takes the connection from hyper, at the start of a chunked body that is held.
+    pub(super) fn into_chunked(self, body: Incoming, limits: HeadLimits) -> Chunked {
+        // Its end would be an error of the body.
+        drop(body);
+        let (mut stream, rest) = self.into_stream().expect("internal: a connection that holds a body");
+        stream.unread(&rest);
+        Chunked::new(stream, limits.bytes, limits.fields)
+    }
+
     /// Takes the connection from hyper, with the bytes that it has read and not used; `None` if it has ended.
     pub(super) fn into_stream(self) -> Option<(Stream, Bytes)> {
         let parts = self.0.connection?.into_parts();
-        Some((parts.io, parts.read_buf))
+        Some((parts.io.into_inner(), parts.read_buf))
     }
 }

@@ -44,21 +44,26 @@
 //  origin        opens connections
 //  secure        TLS of a connection
 //  stream        a connection, with TLS or without
+//  head_first    a connection that gives hyper the head of a chunked response without its body
 //  http1         one connection, polled by the request that uses it
+//  chunked       decodes a chunked body
 //  http2         the connection that all requests share
 //  pool          idle connections
-//  body          the body of a response: frames of hyper, or moved from the socket
+//  silence       the time in which the upstream sends nothing
+//  body          the body of a response: frames of hyper, or of the connection, or moved from the socket
 //  tunnel        connections that have changed their protocol
 //  injector      header lines put into a stream of bytes
 //  scan          finds the end of a head
 
 mod body;
 mod builder;
+mod chunked;
 mod error;
 mod exchange;
 mod failure;
 mod fields;
 mod gate;
+mod head_first;
 mod health;
 mod http1;
 mod http2;
@@ -71,6 +76,7 @@ mod request_body;
 mod scan;
 #[cfg(feature = "tls")]
 mod secure;
+mod silence;
 mod state;
 mod stream;
 mod tunnel;

@@ -4,6 +4,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 
 use super::gate::Place;
+use super::head_first::HeadFirst;
 use super::stream::{Stream, inner};
 use crate::copy::{CopyError, CopyReport, copy_bidirectional};
 use crate::counters::log;
@@ -24,10 +25,11 @@ pub(super) async fn tunnel(client: OnUpgrade, upstream: OnUpgrade, _place: Place
 
 /// Relays between the sockets themselves, where the client's is one of this crate.
 async fn join(client: Upgraded, upstream: Upgraded) -> Result<(CopyReport, CopyReport), CopyError> {
-    let mut upstream = match upstream.downcast::<Stream>() {
-        Ok(mut parts) => {
-            parts.io.unread(&parts.read_buf);
-            parts.io
+    let mut upstream = match upstream.downcast::<HeadFirst>() {
+        Ok(parts) => {
+            let mut stream = parts.io.into_inner();
+            stream.unread(&parts.read_buf);
+            stream
         }
         Err(other) => return copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(other)).await,
     };

@@ -1,5 +1,6 @@
 //! The proxy between raw clients and misbehaving upstreams.
 
+mod chunks;
 mod cuts;
 mod direct;
 mod faults;
