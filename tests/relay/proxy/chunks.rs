@@ -184,3 +184,25 @@ fn a_client_that_leaves_ends_a_chunked_response() {
         soon("the place is free", || built.state().in_progress == 0).await;
     });
 }
+
+#[test]
+fn an_upload_goes_on_behind_the_head_of_a_chunked_response() {
+    const LEN: usize = 4 << 20;
+    on_both(async || {
+        let upstream = raw_upstream(async |mut stream| {
+            head_of(&mut stream).await;
+            stream.write_all(format!("{HEAD}2\r\nok\r\n").as_bytes()).await.unwrap();
+            stream.read_exact(&mut vec![0; LEN]).await.unwrap();
+            stream.write_all(b"3\r\nall\r\n0\r\n\r\n").await.unwrap();
+        })
+        .await;
+        let addr = proxy(plan(upstream, false)).await;
+        let mut client = Raw::connect(addr).await;
+        client.send(format!("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: {LEN}\r\n\r\n")).await;
+        assert_eq!(client.head().await.status, 200);
+        assert_eq!(client.body(7).await.unwrap(), b"2\r\nok\r\n");
+        client.send(vec![1; LEN]).await;
+        let end = timeout(SOON, client.body(13)).await.expect("in time");
+        assert_eq!(end.unwrap(), b"3\r\nall\r\n0\r\n\r\n");
+    });
+}
