@@ -9,7 +9,8 @@
 //!  client ─▶ server ─▶ Proxy: fields ─▶ pool of connections ─▶ hyper's client ─▶ upstream
 //!         ◀─ server ◀─ DirectBody ◀──── frames of hyper ◀───── hyper's client ◀─
 //!                          ▲
-//!                          └─ or, once hyper holds nothing of it: splice from socket to socket
+//!                          ├─ or, once hyper holds nothing of it: splice from socket to socket
+//!                          └─ or, for chunks of HTTP/1.1: all chunks of a read in one frame
 //! ```
 //!
 //! # Injector

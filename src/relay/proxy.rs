@@ -41,7 +41,8 @@ use crate::body::direct::DirectBody;
 ///
 /// # Bodies
 ///
-/// A chunk that arrives is sent on in the same turn, both ways, with backpressure. After the head of the response an upload to
+/// A chunk that arrives is sent on in the same turn, both ways, with backpressure. Chunks of a response of HTTP/1.1 that
+/// arrive together are sent on as one. After the head of the response an upload to
 /// an upstream of HTTP/1.1 continues only as the client reads. On HTTP/1.1, without TLS, the rest of a
 /// body with a `Content-Length` is moved from socket to socket by
 /// [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) once hyper holds none of it and 16 KiB are left.
