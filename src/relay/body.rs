@@ -13,11 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::gate::Place;
 use super::http1::Http1;
 use super::pool::Pool;
+use super::silence::Silence;
 use super::stream::{Stream, inner};
 use crate::body::direct::Direct;
 use crate::buf::lease;
@@ -302,37 +302,5 @@ impl Direct for ResponseBody {
             }
             left => Err(self.fail(cut(left))),
         })
-    }
-}
-
-/// The time in which the upstream sends nothing.
-struct Silence {
-    limit: Duration,
-    since: Option<Instant>,
-    sleep: Option<Pin<Box<Sleep>>>,
-}
-
-impl Silence {
-    fn new(limit: Duration) -> Self {
-        Self { limit, since: None, sleep: None }
-    }
-
-    fn ends(&mut self) {
-        self.since = None;
-    }
-
-    /// Ready if it lasts too long.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let now = Instant::now();
-        let Some(until) = self.since.get_or_insert(now).checked_add(self.limit) else { return Poll::Pending };
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(until)));
-        loop {
-            // Set again only when it is over, because that costs a lock.
-            ready!(sleep.as_mut().poll(cx));
-            if sleep.deadline() >= until {
-                return Poll::Ready(());
-            }
-            sleep.as_mut().reset(until);
-        }
     }
 }

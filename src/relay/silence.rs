@@ -1,0 +1,40 @@
+//! A limit of the time in which a peer sends nothing.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// The time in which a peer sends nothing.
+#[derive(Debug)]
+pub(super) struct Silence {
+    limit: Duration,
+    since: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Silence {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self { limit, since: None, sleep: None }
+    }
+
+    pub(super) fn ends(&mut self) {
+        self.since = None;
+    }
+
+    /// Ready if it lasts too long.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
+        let Some(until) = self.since.get_or_insert(now).checked_add(self.limit) else { return Poll::Pending };
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        loop {
+            // Set again only when it is over, because that costs a lock.
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= until {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(until);
+        }
+    }
+}
