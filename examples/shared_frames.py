@@ -140,9 +140,7 @@ def produce(path, length):
 
 def consume(path):
     for frame in Receiver(path):
-        with memoryview(frame) as left:
-            while left:
-                left = left[sys.stdout.buffer.write(left):]
+        sys.stdout.buffer.write(frame)
     sys.stdout.buffer.flush()
 
 

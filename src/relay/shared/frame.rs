@@ -37,24 +37,26 @@ impl AsRef<[u8]> for Copied {
 }
 
 impl Frame {
-    /// `file` must be sealed, and have `len` bytes.
+    /// `file` must be sealed, and have `len` bytes, at least one.
     pub(super) fn new(file: File, len: u64, held: Held) -> Self {
         Self { file: Arc::new(file), at: 0, len, held: Arc::new(held) }
     }
 
-    /// Returns the next piece; `None` at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<Bytes>> {
+    /// Returns whether all pieces were given out.
+    pub(super) fn is_empty(&self) -> bool {
+        self.at == self.len
+    }
+
+    /// Returns the next piece. The frame must not be empty.
+    pub(super) fn next(&mut self) -> io::Result<Bytes> {
         let left = usize::try_from(self.len - self.at).unwrap_or(usize::MAX).min(WINDOW);
-        if left == 0 {
-            return Ok(None);
-        }
         if left >= MAP_MIN
             // The contract of `bytes` is kept by the seals: nothing can write to the file, and it cannot shrink.
             && let Ok(mapping) =
                 Mapping::with(Arc::clone(&self.file), self.at, left, Some(Arc::clone(&self.held) as _))
         {
             self.at += left as u64;
-            return Ok(Some(mapping.bytes()));
+            return Ok(mapping.bytes());
         }
         let mut bytes = vec![0; left.min(COPY_MAX)];
         let n = call::read_blocking(self.file.as_fd(), &mut bytes, self.at)?;
@@ -63,6 +65,6 @@ impl Frame {
         }
         bytes.truncate(n);
         self.at += n as u64;
-        Ok(Some(Bytes::from_owner(Copied { bytes, _held: Arc::clone(&self.held) })))
+        Ok(Bytes::from_owner(Copied { bytes, _held: Arc::clone(&self.held) }))
     }
 }

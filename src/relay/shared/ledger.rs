@@ -80,10 +80,13 @@ impl Ledger {
     fn return_free(&self, state: &mut State) -> io::Result<()> {
         let Some(socket) = self.socket.upgrade().filter(|_| state.free != Credit::default()) else { return Ok(()) };
         // Under the lock: the peer may use the credit at once.
-        match rights::send(socket.as_fd(), &Message::Credit(state.free).encode(), None)? {
-            LEN => {}
+        match rights::send(socket.as_fd(), &Message::Credit(state.free).encode(), None) {
+            Ok(LEN) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
             // The kernel takes so few bytes whole.
-            _ => rights::shut_down(socket.as_fd()),
+            Ok(_) => rights::shut_down(socket.as_fd()),
+            // The peer takes none any more. What it has sent before is received all the same.
+            Err(_) => {}
         }
         state.out = state.out.minus(state.free).unwrap_or_default();
         state.free = Credit::default();
@@ -97,8 +100,7 @@ impl Drop for Held {
         // Within `out`, so within the limits.
         state.free.frames += 1;
         state.free.bytes += self.bytes;
-        // Other errors are those of a connection that has ended, which the receiver notices by itself.
-        let is_full = matches!(self.ledger.return_free(&mut state), Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+        let is_full = self.ledger.return_free(&mut state).is_err();
         let waker = if is_full { state.waker.take() } else { None };
         drop(state);
         if let Some(waker) = waker {

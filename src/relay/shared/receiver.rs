@@ -219,11 +219,11 @@ impl FrameReceiver {
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, SharedError>> {
         loop {
-            if let Some(frame) = &mut self.frame {
-                match frame.next().map_err(SharedError::io("read a frame"))? {
-                    Some(bytes) => return Poll::Ready(Ok(Some(bytes))),
-                    None => self.frame = None,
-                }
+            if let Some(mut frame) = self.frame.take() {
+                let bytes = frame.next().map_err(SharedError::io("read a frame"))?;
+                // Kept no longer than needed, because it is held as long as its slices are.
+                self.frame = Some(frame).filter(|frame| !frame.is_empty());
+                return Poll::Ready(Ok(Some(bytes)));
             }
             if self.state == State::Ending
                 && let Some(link) = &self.link
