@@ -38,8 +38,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], fds: &mut VecDeq
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(RIGHTS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let received =
-        retry_on_intr(|| rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags))?;
+    let received = retry_on_intr(|| rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags))?;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
             fds.extend(rights);

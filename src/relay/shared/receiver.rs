@@ -145,10 +145,7 @@ impl FrameReceiverBuilder {
 impl FrameReceiver {
     /// Returns a builder with default options.
     pub fn builder() -> FrameReceiverBuilder {
-        FrameReceiverBuilder {
-            credit: Credit { frames: 16, bytes: 16 << 20 },
-            silence: Duration::from_secs(60),
-        }
+        FrameReceiverBuilder { credit: Credit { frames: 16, bytes: 16 << 20 }, silence: Duration::from_secs(60) }
     }
 
     /// Begins to receive with default options; see [`FrameReceiverBuilder::handshake`], also for errors and panics.
@@ -291,6 +288,9 @@ impl Body for FrameReceiver {
 
 impl fmt::Debug for FrameReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FrameReceiver").field("state", &self.state).field("ledger", &self.ledger).finish_non_exhaustive()
+        f.debug_struct("FrameReceiver")
+            .field("state", &self.state)
+            .field("ledger", &self.ledger)
+            .finish_non_exhaustive()
     }
 }

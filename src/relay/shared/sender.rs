@@ -294,6 +294,9 @@ impl FrameSender {
 
 impl fmt::Debug for FrameSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FrameSender").field("credit", &self.credit).field("granted", &self.granted).finish_non_exhaustive()
+        f.debug_struct("FrameSender")
+            .field("credit", &self.credit)
+            .field("granted", &self.granted)
+            .finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use millstream::relay::shared::{FrameReceiver, FrameSender};
 use millstream::server::{Limits, serve};
 
 use super::{SOON, connected, frames, soon};
-use crate::support::http::{Answer, Raw, boxed, h1, h2, on_both, request, sha256, start, watched, whole, Flavour};
+use crate::support::http::{Answer, Flavour, Raw, boxed, h1, h2, on_both, request, sha256, start, watched, whole};
 use crate::support::{alone, noise, skip};
 
 const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/shared_frames.py");

@@ -8,8 +8,8 @@ use millstream::net::TcpListener as OurListener;
 use millstream::relay::shared::FrameReceiver;
 use rustix::fs::SealFlags;
 
-use super::peers::memfd;
 use super::connected;
+use super::peers::memfd;
 use crate::support::http::{Raw, boxed, on_both, start};
 use crate::support::{lacks, noise};
 
