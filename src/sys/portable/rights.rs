@@ -6,8 +6,6 @@ use std::io;
 use super::fd::{BorrowedFd, OwnedFd};
 use super::unsupported;
 
-pub(crate) const RIGHTS_MAX: usize = 16;
-
 pub(crate) fn send(_: BorrowedFd<'_>, _: &[u8], _: Option<BorrowedFd<'_>>) -> io::Result<usize> {
     Err(unsupported("frames are not shared"))
 }

@@ -172,7 +172,11 @@ fn a_dropped_receiver_is_noticed_at_once_and_its_slices_stay() {
     on_both(async || {
         let before = fds();
         let bytes = noise(FRAME);
-        let (peer, mut receiver) = against_peer(FrameReceiver::builder()).await;
+        let (peer, stream) = Peer::pair();
+        peer.say(b"MSF1", 0, 0);
+        // Another descriptor of the connection, which stays open.
+        let duplicate = std::os::fd::AsFd::as_fd(&stream).try_clone_to_owned().unwrap();
+        let mut receiver = FrameReceiver::handshake(stream).await.unwrap();
         for _ in 0..5 {
             peer.frame(&bytes);
         }
@@ -181,7 +185,7 @@ fn a_dropped_receiver_is_noticed_at_once_and_its_slices_stay() {
         drop(receiver);
         assert!(peer.is_left(), "the connection is open because a frame is held");
         assert!(held == bytes);
-        drop((held, peer));
+        drop((held, peer, duplicate));
         assert_eq!(frames(), (0, 0));
         soon("descriptors are left", || fds() == before).await;
         // A sender that waits for its body notices it too.

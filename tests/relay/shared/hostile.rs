@@ -55,7 +55,7 @@ const ACTS: &[Act] = &[
         let file = memfd(b"hello", FIXED);
         peer.send(&message(b"FRAM", 1, 5), &[file.as_fd(), file.as_fd()]);
     }),
-    ("a flood of descriptors", "descriptor", |peer| {
+    ("a flood of descriptors", "too many descriptors", |peer| {
         let file = memfd(b"hello", FIXED);
         peer.send(&message(b"FRAM", 1, 5), &[file.as_fd(); 250]);
     }),

@@ -6,6 +6,7 @@ mod ends;
 mod hostile;
 mod pages;
 mod peers;
+mod scripts;
 
 use std::time::Duration;
 
