@@ -65,6 +65,7 @@ class Sender(Link):
         if kind != b"MSF1" or not self.frames:
             raise Broken("it does not receive frames")
         self.largest = self.size
+        self.sent = [0, 0]
 
     def send(self, data):
         """Sends a frame of at most `largest` bytes. Waits until the other process needs earlier ones no more."""
@@ -83,6 +84,8 @@ class Sender(Link):
             os.close(descriptor)
         self.frames -= 1
         self.size -= len(data)
+        self.sent[0] = (self.sent[0] + 1) % (1 << 32)
+        self.sent[1] += len(data)
 
     def take_credit(self):
         kind, frames, size, _ = self.take()
@@ -92,11 +95,18 @@ class Sender(Link):
         self.size += size
 
     def finish(self):
-        """Ends the frames, and waits until the other process has all of them."""
-        self.put(b"DONE", 0, 0)
-        while self.take()[0] != b"DONE":
-            pass
+        """Ends the frames, and waits until the other process has taken all of them."""
+        try:
+            self.put(b"DONE", *self.sent)
+        except BrokenPipeError:
+            pass  # It may have taken all before.
+        while True:
+            kind, frames, size, _ = self.take()
+            if kind == b"DONE":
+                break
         self.socket.close()
+        if [frames, size] != self.sent:
+            raise Broken("it has taken a part of the frames")
 
 
 class Receiver(Link):
@@ -111,10 +121,13 @@ class Receiver(Link):
 
     def __iter__(self):
         """Yields each frame as a mapping, which is valid until the next one."""
+        taken = [0, 0]
         while True:
-            kind, _, size, descriptor = self.take()
+            kind, frames, size, descriptor = self.take()
             if kind == b"DONE":
-                self.put(b"DONE", 0, 0)
+                if [frames, size] != taken:
+                    raise Broken("frames were lost")
+                self.put(b"DONE", *taken)
                 self.socket.close()
                 return
             if kind != b"FRAM":
@@ -128,6 +141,7 @@ class Receiver(Link):
                 os.close(descriptor)
             with frame:
                 yield frame
+            taken = [(taken[0] + 1) % (1 << 32), taken[1] + size]
             self.put(b"CRED", 1, size)
 
 

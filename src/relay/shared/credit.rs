@@ -15,6 +15,12 @@ impl Credit {
         Some(Self { frames, bytes })
     }
 
+    /// Adds a frame to a total, which has no limit; the number of frames wraps around.
+    pub(super) fn count(&mut self, bytes: u64) {
+        self.frames = self.frames.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(bytes);
+    }
+
     /// Returns the difference, if it is not negative.
     pub(super) fn minus(self, other: Self) -> Option<Self> {
         let frames = self.frames.checked_sub(other.frames)?;

@@ -42,6 +42,10 @@ impl Frame {
         Self { file: Arc::new(file), at: 0, len, held: Arc::new(held) }
     }
 
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
     /// Returns whether all pieces were given out.
     pub(super) fn is_empty(&self) -> bool {
         self.at == self.len

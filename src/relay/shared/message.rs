@@ -18,8 +18,9 @@ pub(super) enum Message {
     Frame(u64),
     /// Frames that the receiver needs no longer.
     Credit(Credit),
-    /// The end of all frames, and its confirmation.
-    Done,
+    /// The last message of each side, with the frames in all: those that the sender has sent, and those that the
+    /// receiver has taken.
+    Done(Credit),
 }
 
 impl Message {
@@ -31,8 +32,8 @@ impl Message {
             (HELLO, credit) if (credit.frames == 0) == (credit.bytes == 0) => Ok(Self::Hello(credit)),
             (FRAME, Credit { frames: 1, bytes: bytes @ 1.. }) => Ok(Self::Frame(bytes)),
             (CREDIT, Credit { frames: 1.., bytes: 1.. }) => Ok(Self::Credit(credit)),
-            (DONE, Credit { frames: 0, bytes: 0 }) => Ok(Self::Done),
-            (HELLO | FRAME | CREDIT | DONE, _) => Err("a message has wrong numbers"),
+            (DONE, credit) => Ok(Self::Done(credit)),
+            (HELLO | FRAME | CREDIT, _) => Err("a message has wrong numbers"),
             _ => Err("a message is of no known kind"),
         }
     }
@@ -42,7 +43,7 @@ impl Message {
             Self::Hello(credit) => (HELLO, credit),
             Self::Frame(bytes) => (FRAME, Credit { frames: 1, bytes }),
             Self::Credit(credit) => (CREDIT, credit),
-            Self::Done => (DONE, Credit::default()),
+            Self::Done(credit) => (DONE, credit),
         };
         let mut bytes = [0; LEN];
         bytes[..4].copy_from_slice(&kind);
@@ -64,7 +65,9 @@ mod tests {
         assert_eq!(Message::parse(frame), Ok(Message::Frame(1 << 20)));
         let hello = b"MSF1\x10\0\0\0\0\0\0\x01\0\0\0\0";
         assert_eq!(Message::parse(hello), Ok(Message::Hello(Credit { frames: 16, bytes: 16 << 20 })));
-        assert_eq!(Message::Done.encode(), *b"DONE\0\0\0\0\0\0\0\0\0\0\0\0");
+        let done = Message::Done(Credit { frames: 3, bytes: 300 });
+        assert_eq!(done.encode(), *b"DONE\x03\0\0\0\x2c\x01\0\0\0\0\0\0");
+        assert_eq!(Message::parse(&done.encode()), Ok(done));
     }
 
     #[test]
@@ -77,8 +80,6 @@ mod tests {
             b"FRAM\x01\0\0\0\0\0\0\0\0\0\0\0",
             b"CRED\0\0\0\0\x01\0\0\0\0\0\0\0",
             b"CRED\x01\0\0\0\0\0\0\0\0\0\0\0",
-            b"DONE\0\0\0\0\x01\0\0\0\0\0\0\0",
-            b"DONE\x01\0\0\0\0\0\0\0\0\0\0\0",
             b"MSF2\0\0\0\0\0\0\0\0\0\0\0\0",
             b"GET / HTTP/1.1\r\n",
         ] {

@@ -20,7 +20,7 @@ use super::message::Message;
 use crate::net::UnixStream;
 use crate::relay::silence::Silence;
 use crate::sys::fd::{AsFd, OwnedFd};
-use crate::sys::memfd;
+use crate::sys::{memfd, rights};
 
 /// Frames that another process sends, as a body.
 ///
@@ -63,13 +63,17 @@ use crate::sys::memfd;
 ///
 /// # Cancel safety
 ///
-/// Dropping the receiver closes the connection. Slices that were taken from it stay valid.
+/// Dropping the receiver closes the connection. Slices that were taken from it stay valid. The other process is told how
+/// many frames were taken: hyper drops the body of a response with a `Content-Length` when it has so many bytes, and
+/// does not wait for its end.
 pub struct FrameReceiver {
     /// `None` after the end, or a failure.
     link: Option<Link>,
     ledger: Arc<Ledger>,
     silence: Silence,
     frame: Option<Frame>,
+    /// Frames that were given out.
+    taken: Credit,
     state: State,
 }
 
@@ -135,6 +139,7 @@ impl FrameReceiverBuilder {
             link: Some(link),
             silence: Silence::new(self.silence),
             frame: None,
+            taken: Credit::default(),
             state: State::New,
         };
         poll_fn(|cx| receiver.poll_hello(cx)).await?;
@@ -218,15 +223,19 @@ impl FrameReceiver {
         loop {
             if let Some(mut frame) = self.frame.take() {
                 let bytes = frame.next().map_err(SharedError::io("read a frame"))?;
-                // Kept no longer than needed, because it is held as long as its slices are.
-                self.frame = Some(frame).filter(|frame| !frame.is_empty());
+                if frame.is_empty() {
+                    // Not kept: it is held as long as its slices are.
+                    self.taken.count(frame.len());
+                } else {
+                    self.frame = Some(frame);
+                }
                 return Poll::Ready(Ok(Some(bytes)));
             }
             if self.state == State::Ending
                 && let Some(link) = &self.link
             {
                 // One that does not wait for the confirmation has ended all the same.
-                let _ = ready!(link.poll_send(cx, Message::Done, None));
+                let _ = ready!(link.poll_send(cx, Message::Done(self.taken), None));
                 self.state = State::Ended;
             }
             if self.state == State::Ended {
@@ -238,7 +247,8 @@ impl FrameReceiver {
             let message = self.poll_message(cx);
             match ready!(self.or_silent(cx, message))? {
                 (Message::Frame(len), Some(fd)) => self.frame = Some(self.accept(len, fd)?),
-                (Message::Done, _) => self.state = State::Ending,
+                (Message::Done(sent), _) if sent == self.taken => self.state = State::Ending,
+                (Message::Done(_), _) => return Poll::Ready(Err(SharedError::violation("an end with wrong numbers"))),
                 _ => return Poll::Ready(Err(SharedError::violation("a message that only a receiver sends"))),
             }
         }
@@ -263,6 +273,15 @@ impl FrameReceiver {
             self.frame = None;
         }
         Poll::Ready(step.transpose())
+    }
+}
+
+impl Drop for FrameReceiver {
+    fn drop(&mut self) {
+        if let Some(link) = self.link.as_ref().filter(|_| self.state == State::Open) {
+            // If there is no room for it, the end of the connection has to do.
+            let _ = rights::send(link.socket().as_fd(), &Message::Done(self.taken).encode(), None);
+        }
     }
 }
 

@@ -51,11 +51,12 @@ pub struct FrameSender {
     granted: Credit,
     /// What of it is not used.
     credit: Credit,
+    /// The frames in all.
+    sent: Credit,
     frame_max: usize,
     /// The frame that is being filled.
     filling: Option<Filling>,
     silence: Silence,
-    ended: bool,
 }
 
 struct Filling {
@@ -115,10 +116,10 @@ impl FrameSenderBuilder {
             link,
             granted: Credit::default(),
             credit: Credit::default(),
+            sent: Credit::default(),
             frame_max: self.frame,
             filling: None,
             silence: Silence::new(self.silence),
-            ended: false,
         };
         match poll_fn(|cx| sender.poll_message(cx)).await? {
             Message::Hello(credit @ Credit { frames: 1.., .. }) => {
@@ -203,22 +204,27 @@ impl FrameSender {
         Ok(sent)
     }
 
-    /// Ends the frames, and waits until the other process has received all of them. It may still use them.
+    /// Ends the frames, and waits until the other process has taken all of them. It may still use them.
     ///
     /// # Errors
     ///
-    /// As for [the sender](Self#errors).
+    /// As for [the sender](Self#errors). Fails with [`is_ended`](SharedError::is_ended) if the other process has taken
+    /// only a part of them.
     ///
     /// # Cancel safety
     ///
     /// The frames may be ended or not.
     pub async fn finish(mut self) -> Result<(), SharedError> {
-        self.ended = true;
-        let sent = poll_fn(|cx| self.link.poll_send(cx, Message::Done, None)).await;
-        sent.map_err(SharedError::io("end the frames"))?;
+        let done = Message::Done(self.sent);
+        let told = poll_fn(|cx| self.link.poll_send(cx, done, None)).await;
+        match told.map_err(SharedError::io("end the frames")) {
+            // It may have taken all before.
+            Err(error) if !error.is_ended() => return Err(error),
+            _ => {}
+        }
         loop {
             match poll_fn(|cx| self.poll_message(cx)).await? {
-                Message::Done => return Ok(()),
+                message if message == done => return Ok(()),
                 message => self.take(message)?,
             }
         }
@@ -254,13 +260,18 @@ impl FrameSender {
             self.take(message)?;
         };
         let sent = poll_fn(|cx| self.link.poll_send(cx, Message::Frame(len), Some(file.as_fd()))).await;
-        sent.map_err(SharedError::io("send a frame"))
+        sent.map_err(SharedError::io("send a frame"))?;
+        self.sent.count(len);
+        Ok(())
     }
 
     /// Takes credit back.
     fn take(&mut self, message: Message) -> Result<(), SharedError> {
-        let Message::Credit(credit) = message else {
-            return Err(SharedError::violation("a message that only a sender sends"));
+        let credit = match message {
+            Message::Credit(credit) => credit,
+            // It takes no more.
+            Message::Done(_) => return Err(SharedError::ended()),
+            _ => return Err(SharedError::violation("a message that only a sender sends")),
         };
         let sum = self.credit.plus(credit, self.granted);
         self.credit = sum.ok_or(SharedError::violation("more credit than was used"))?;

@@ -244,20 +244,34 @@ fn the_end_is_confirmed_when_all_frames_were_received() {
     on_both(async || {
         let (peer, mut receiver) = against_peer(FrameReceiver::builder()).await;
         peer.frame(b"hello");
-        peer.say(b"DONE", 0, 0);
+        peer.say(b"DONE", 1, 5);
         let held = receiver.next().await.unwrap().unwrap();
         assert!(receiver.next().await.is_none());
         assert!(http_body::Body::is_end_stream(&receiver));
-        assert_eq!(peer.hear(), (*b"DONE", 0, 0));
+        assert_eq!(peer.hear(), (*b"DONE", 1, 5));
         drop(held);
         assert!(peer.is_left());
         // A peer that does not wait for it.
         let (peer, mut receiver) = against_peer(FrameReceiver::builder()).await;
         peer.frame(b"hello");
-        peer.say(b"DONE", 0, 0);
+        peer.say(b"DONE", 1, 5);
         drop(peer);
         assert_eq!(receiver.next().await.unwrap().unwrap(), "hello");
         assert!(receiver.next().await.is_none());
+        // A receiver that wants no more, after all frames and before that.
+        for (taken, is_all) in [(3, true), (2, false)] {
+            let (mut sender, mut receiver) = connected(FrameReceiver::builder()).await;
+            for _ in 0..3 {
+                sender.send(&b"hello"[..]).await.unwrap();
+            }
+            for _ in 0..taken {
+                assert_eq!(receiver.next().await.unwrap().unwrap(), "hello");
+            }
+            drop(receiver);
+            let finished = timeout(SOON, sender.finish()).await.unwrap();
+            assert_eq!(finished.is_ok(), is_all, "{finished:?}");
+            assert!(is_all || finished.unwrap_err().is_ended());
+        }
         // A receiver that confirms nothing.
         let (peer, stream) = Peer::pair();
         peer.say(b"MSF1", 2, 100);

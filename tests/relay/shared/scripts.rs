@@ -35,7 +35,7 @@ fn acts() -> impl Strategy<Value = Act> {
         2 => Just(Act::Done),
         1 => (any::<[u8; 4]>(), any::<u32>(), any::<u64>(), any::<bool>())
             .prop_map(|(kind, frames, bytes, right)| Act::Any(message(&kind, frames, bytes), right)),
-        1 => (prop_oneof![Just(*b"CRED"), Just(*b"MSF1"), Just(*b"DONE")], 1..3u32, 0..3u64, any::<bool>())
+        1 => (prop_oneof![Just(*b"CRED"), Just(*b"MSF1"), Just(*b"DONE")], 20..30u32, 0..3u64, any::<bool>())
             .prop_map(|(kind, frames, bytes, right)| Act::Any(message(&kind, frames, bytes), right)),
     ]
 }
@@ -51,9 +51,11 @@ fn send(peer: &Peer, message: [u8; 16], file: Option<&std::os::fd::OwnedFd>, cut
 }
 
 fn play(peer: &Peer, script: &[(Act, usize)], bytes: &[u8]) {
+    let mut sent = (0, 0);
     for (act, cut) in script {
         match act {
             Act::Frame(len) => {
+                sent = (sent.0 + 1, sent.1 + *len as u64);
                 send(peer, message(b"FRAM", 1, *len as u64), Some(&memfd(&bytes[..*len], FIXED)), *cut);
             }
             Act::Unsealed => {
@@ -66,7 +68,7 @@ fn play(peer: &Peer, script: &[(Act, usize)], bytes: &[u8]) {
                 let file = right.then(|| memfd(&bytes[..5], FIXED));
                 send(peer, *message, file.as_ref(), *cut);
             }
-            Act::Done => send(peer, message(b"DONE", 0, 0), None, *cut),
+            Act::Done => send(peer, message(b"DONE", sent.0, sent.1), None, *cut),
         }
     }
 }
