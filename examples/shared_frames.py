@@ -66,6 +66,8 @@ class Sender(Link):
             raise Broken("it does not receive frames")
         self.largest = self.size
         self.sent = [0, 0]
+        # Closing the last descriptor of a frame frees its memory. That is left to this process.
+        self.kept = []
 
     def send(self, data):
         """Sends a frame of at most `largest` bytes. Waits until the other process needs earlier ones no more."""
@@ -80,8 +82,10 @@ class Sender(Link):
             while self.frames < 1 or self.size < len(data):
                 self.take_credit()
             self.put(b"FRAM", 1, len(data), [descriptor])
-        finally:
+        except BaseException:
             os.close(descriptor)
+            raise
+        self.kept.append(descriptor)
         self.frames -= 1
         self.size -= len(data)
         self.sent[0] = (self.sent[0] + 1) % (1 << 32)
@@ -93,6 +97,9 @@ class Sender(Link):
             raise Broken(f"{kind} in place of credit")
         self.frames += frames
         self.size += size
+        for descriptor in self.kept[:frames]:
+            os.close(descriptor)
+        del self.kept[:frames]
 
     def finish(self):
         """Ends the frames, and waits until the other process has taken all of them."""
@@ -105,6 +112,8 @@ class Sender(Link):
             if kind == b"DONE":
                 break
         self.socket.close()
+        for descriptor in self.kept:
+            os.close(descriptor)
         if [frames, size] != self.sent:
             raise Broken("it has taken a part of the frames")
 

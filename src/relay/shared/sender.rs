@@ -1,5 +1,6 @@
 //! Bytes for another process, as frames.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::io::IoSlice;
@@ -53,6 +54,9 @@ pub struct FrameSender {
     credit: Credit,
     /// The frames in all.
     sent: Credit,
+    /// Frames that were sent and not returned, at most. Closing the last descriptor of a frame frees its pages, which is
+    /// left to this side: the other one may be sending on a busy thread.
+    kept: VecDeque<OwnedFd>,
     frame_max: usize,
     /// The frame that is being filled.
     filling: Option<Filling>,
@@ -117,6 +121,7 @@ impl FrameSenderBuilder {
             granted: Credit::default(),
             credit: Credit::default(),
             sent: Credit::default(),
+            kept: VecDeque::new(),
             frame_max: self.frame,
             filling: None,
             silence: Silence::new(self.silence),
@@ -262,6 +267,7 @@ impl FrameSender {
         let sent = poll_fn(|cx| self.link.poll_send(cx, Message::Frame(len), Some(file.as_fd()))).await;
         sent.map_err(SharedError::io("send a frame"))?;
         self.sent.count(len);
+        self.kept.push_back(file);
         Ok(())
     }
 
@@ -275,6 +281,8 @@ impl FrameSender {
         };
         let sum = self.credit.plus(credit, self.granted);
         self.credit = sum.ok_or(SharedError::violation("more credit than was used"))?;
+        // In the order of sending, in which most come back.
+        self.kept.drain(..self.kept.len().min(credit.frames as usize));
         Ok(())
     }
 
