@@ -55,7 +55,7 @@
 //! | `digest` | | `body::Save`: digests of what is saved, checked against header fields; implies `body` and `fs` |
 //! | `middleware` | | `middleware`: request ids, trace context, measurements, allowed hosts; implies `server` |
 //! | `canary` | | `middleware::CanaryLayer`: a share of the answers by another path; implies `middleware` |
-//! | `relay` | | `relay`: a reverse proxy; header lines for messages that are relayed as bytes; implies `client`, `copy` and `server` |
+//! | `relay` | | `relay`: a reverse proxy; header lines for messages that are relayed as bytes; bodies shared with another process; implies `client`, `copy` and `server` |
 //! | `axum` | | the listeners implement `axum::serve::Listener` |
 //! | `client` | | `net::Connector` for `hyper_util::client::legacy::Client` |
 //! | `disk` | | `sse::log::disk`: a log of events in a directory; implies `sse` and `fs` |

@@ -12,6 +12,7 @@
 
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ptr::{self, NonNull};
@@ -44,6 +45,9 @@ thread_local! {
 
 static FILES: [AtomicPtr<Mapping>; GRANULES] = [const { AtomicPtr::new(ptr::null_mut()) }; GRANULES];
 
+/// A value that a mapping keeps as long as it lives.
+pub(crate) type Companion = Option<Arc<dyn Any + Send + Sync>>;
+
 /// A range of a file, mapped for reading.
 ///
 /// Reading is always valid. Where the file was truncated, readers see zeros and the mapping is [torn](Self::is_torn);
@@ -55,6 +59,8 @@ pub(crate) struct Mapping {
     len: usize,
     file: Arc<File>,
     offset: u64,
+    /// Dropped after the last slice.
+    _companion: Companion,
     /// Itself: a slice leads to a plain reference, from which a kept slice needs its own count.
     me: Weak<Self>,
 }
@@ -62,6 +68,11 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps `len` bytes of `file` from `offset`. `len` must be in `1..=WINDOW`.
     pub(crate) fn new(file: Arc<File>, offset: u64, len: usize) -> io::Result<Arc<Self>> {
+        Self::with(file, offset, len, None)
+    }
+
+    /// As [`new`](Self::new), with a companion.
+    pub(crate) fn with(file: Arc<File>, offset: u64, len: usize, companion: Companion) -> io::Result<Arc<Self>> {
         assert!((1..=WINDOW).contains(&len), "internal: a mapping of {len} bytes");
         if !Capabilities::get().mapping().is_yes() {
             return Err(io::ErrorKind::Unsupported.into());
@@ -70,7 +81,10 @@ impl Mapping {
         let mut granule = range.take()?;
         let skip = (offset % map::page_size() as u64) as usize;
         granule.map_file(file.as_fd(), offset - skip as u64, skip + len)?;
-        let mapping = Arc::new_cyclic(|me| Self { granule, skip, len, file, offset, me: me.clone() });
+        let mapping = Arc::new_cyclic(|me| {
+            let me = me.clone();
+            Self { granule, skip, len, file, offset, _companion: companion, me }
+        });
         FILES[mapping.granule.index()].store(Arc::as_ptr(&mapping).cast_mut(), Ordering::Release);
         Ok(mapping)
     }

@@ -1,4 +1,4 @@
-//! The time in which the upstream sends nothing.
+//! A limit of the time in which a peer sends nothing.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
+/// The time in which a peer sends nothing.
+#[derive(Debug)]
 pub(super) struct Silence {
     limit: Duration,
     since: Option<Instant>,
@@ -17,7 +19,7 @@ impl Silence {
         Self { limit, since: None, sleep: None }
     }
 
-    /// The upstream has sent something.
+    /// The peer has sent something.
     pub(super) fn ends(&mut self) {
         self.since = None;
     }

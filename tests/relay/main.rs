@@ -5,3 +5,5 @@ mod support;
 
 mod head;
 mod proxy;
+#[cfg(not(millstream_portable))]
+mod shared;

@@ -12,6 +12,7 @@ use super::GRANULE;
 #[cfg(not(miri))]
 mod mapped {
     use super::*;
+    use rustix::io::Errno;
     use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
     const FLAGS: MapFlags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
@@ -43,8 +44,16 @@ mod mapped {
         offset: u64,
         len: usize,
     ) -> io::Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { mmap(at.cast(), len, ProtFlags::READ, MapFlags::SHARED | MapFlags::FIXED, file, offset) }?;
+        let map = |kind| {
+            // SAFETY: the caller's promise.
+            unsafe { mmap(at.cast(), len, ProtFlags::READ, kind | MapFlags::FIXED, file, offset) }
+        };
+        match map(MapFlags::SHARED) {
+            // Before Linux 6.7 a file that is sealed against writing cannot be shared. A private mapping that nobody
+            // writes to has the same pages.
+            Err(Errno::PERM) => map(MapFlags::PRIVATE)?,
+            mapped => mapped?,
+        };
         Ok(())
     }
 

@@ -34,6 +34,8 @@ pub(crate) mod fd;
 pub(crate) mod file;
 pub(crate) mod flags;
 pub(crate) mod map;
+#[cfg(all(feature = "relay", unix))]
+pub(crate) mod memfd;
 #[cfg(feature = "files")]
 pub(crate) mod memory;
 #[cfg(feature = "uring")]
@@ -50,6 +52,8 @@ mod pieces;
 mod position;
 mod probe;
 mod retry;
+#[cfg(all(feature = "relay", unix))]
+pub(crate) mod rights;
 pub(crate) mod socket;
 #[cfg(feature = "uring")]
 pub(crate) mod status;

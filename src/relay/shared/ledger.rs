@@ -1,0 +1,116 @@
+//! The frames that are held, and the credit that is returned for those that are not.
+//!
+//! Invariants:
+//! 1. `out` is the credit that the peer has used and does not know to be returned. It never exceeds `granted`.
+//! 2. Credit is returned when the last slice of a frame is dropped, on whatever thread that happens, whether or not a
+//!    task polls the receiver. Only if the socket is full, the receiver's task returns it later.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+
+use super::credit::Credit;
+use super::message::{LEN, Message};
+use crate::sys::rights;
+
+/// What the peer may send, and what it has sent.
+pub(super) struct Ledger {
+    granted: Credit,
+    /// Not the socket itself: a frame must not keep the connection of a receiver that was dropped.
+    socket: Weak<OwnedFd>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    out: Credit,
+    /// The part of `out` that is to be returned.
+    free: Credit,
+    /// The receiver's task.
+    waker: Option<Waker>,
+}
+
+/// A frame that is held. Dropped with its last slice.
+#[derive(Debug)]
+pub(super) struct Held {
+    ledger: Arc<Ledger>,
+    bytes: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(granted: Credit, socket: &Arc<OwnedFd>) -> Arc<Self> {
+        Arc::new(Self { granted, socket: Arc::downgrade(socket), state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a frame of the peer into account, or returns `None` if it has no credit for it.
+    pub(super) fn hold(self: &Arc<Self>, bytes: u64) -> Option<Held> {
+        let mut state = self.state();
+        state.out = state.out.plus(Credit { frames: 1, bytes }, self.granted)?;
+        Some(Held { ledger: Arc::clone(self), bytes })
+    }
+
+    /// Returns whether frames are held, so that the peer may have to wait.
+    pub(super) fn is_holding(&self) -> bool {
+        let state = self.state();
+        state.out != state.free
+    }
+
+    /// Returns whether credit could not be returned because the socket was full. Then, or when that happens, `waker` is
+    /// to be woken.
+    pub(super) fn is_behind(&self, waker: &Waker) -> bool {
+        let mut state = self.state();
+        match &mut state.waker {
+            Some(old) => old.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        state.free != Credit::default()
+    }
+
+    /// Returns the credit of all frames that are not held any more. Fails with `WouldBlock` if the socket is full.
+    pub(super) fn give_back(&self) -> io::Result<()> {
+        self.return_free(&mut self.state())
+    }
+
+    fn return_free(&self, state: &mut State) -> io::Result<()> {
+        let Some(socket) = self.socket.upgrade().filter(|_| state.free != Credit::default()) else { return Ok(()) };
+        // Under the lock: the peer may use the credit at once.
+        match rights::send(socket.as_fd(), &Message::Credit(state.free).encode(), None) {
+            Ok(LEN) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
+            // The kernel takes so few bytes whole.
+            Ok(_) => rights::shut_down(socket.as_fd()),
+            // The peer takes none any more. What it has sent before is received all the same.
+            Err(_) => {}
+        }
+        state.out = state.out.minus(state.free).unwrap_or_default();
+        state.free = Credit::default();
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = self.ledger.state();
+        // Within `out`, so within the limits.
+        state.free.frames += 1;
+        state.free.bytes += self.bytes;
+        let is_full = self.ledger.return_free(&mut state).is_err();
+        let waker = if is_full { state.waker.take() } else { None };
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("granted", &self.granted).field("out", &self.state().out).finish()
+    }
+}

@@ -1,0 +1,106 @@
+//! Messages over the socket: 16 bytes each.
+
+use super::credit::Credit;
+
+pub(super) const LEN: usize = 16;
+
+/// Kinds: the first four bytes of a message. The first one also names the version of the protocol.
+const HELLO: [u8; 4] = *b"MSF1";
+const FRAME: [u8; 4] = *b"FRAM";
+const CREDIT: [u8; 4] = *b"CRED";
+const DONE: [u8; 4] = *b"DONE";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// The first message of each side. A receiver grants credit, a sender none.
+    Hello(Credit),
+    /// A frame of so many bytes, whose descriptor comes with this message.
+    Frame(u64),
+    /// Frames that the receiver needs no longer.
+    Credit(Credit),
+    /// The last message of each side, with the frames in all: those that the sender has sent, and those that the
+    /// receiver has taken.
+    Done(Credit),
+}
+
+impl Message {
+    /// Returns the message, or what is wrong with it.
+    pub(super) fn parse(bytes: &[u8; LEN]) -> Result<Self, &'static str> {
+        let [k0, k1, k2, k3, f0, f1, f2, f3, rest @ ..] = *bytes;
+        let credit = Credit { frames: u32::from_le_bytes([f0, f1, f2, f3]), bytes: u64::from_le_bytes(rest) };
+        match ([k0, k1, k2, k3], credit) {
+            (HELLO, credit) if (credit.frames == 0) == (credit.bytes == 0) => Ok(Self::Hello(credit)),
+            (FRAME, Credit { frames: 1, bytes: bytes @ 1.. }) => Ok(Self::Frame(bytes)),
+            (CREDIT, Credit { frames: 1.., bytes: 1.. }) => Ok(Self::Credit(credit)),
+            (DONE, credit) => Ok(Self::Done(credit)),
+            (HELLO | FRAME | CREDIT, _) => Err("a message has wrong numbers"),
+            _ => Err("a message is of no known kind"),
+        }
+    }
+
+    pub(super) fn encode(self) -> [u8; LEN] {
+        let (kind, credit) = match self {
+            Self::Hello(credit) => (HELLO, credit),
+            Self::Frame(bytes) => (FRAME, Credit { frames: 1, bytes }),
+            Self::Credit(credit) => (CREDIT, credit),
+            Self::Done(credit) => (DONE, credit),
+        };
+        let mut bytes = [0; LEN];
+        bytes[..4].copy_from_slice(&kind);
+        bytes[4..8].copy_from_slice(&credit.frames.to_le_bytes());
+        bytes[8..].copy_from_slice(&credit.bytes.to_le_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_bytes_are_those_of_the_documentation() {
+        let frame = b"FRAM\x01\0\0\0\0\0\x10\0\0\0\0\0";
+        assert_eq!(Message::Frame(1 << 20).encode(), *frame);
+        assert_eq!(Message::parse(frame), Ok(Message::Frame(1 << 20)));
+        let hello = b"MSF1\x10\0\0\0\0\0\0\x01\0\0\0\0";
+        assert_eq!(Message::parse(hello), Ok(Message::Hello(Credit { frames: 16, bytes: 16 << 20 })));
+        let done = Message::Done(Credit { frames: 3, bytes: 300 });
+        assert_eq!(done.encode(), *b"DONE\x03\0\0\0\x2c\x01\0\0\0\0\0\0");
+        assert_eq!(Message::parse(&done.encode()), Ok(done));
+    }
+
+    #[test]
+    fn wrong_numbers_are_refused() {
+        for wrong in [
+            b"MSF1\x01\0\0\0\0\0\0\0\0\0\0\0",
+            b"MSF1\0\0\0\0\x01\0\0\0\0\0\0\0",
+            b"FRAM\0\0\0\0\x01\0\0\0\0\0\0\0",
+            b"FRAM\x02\0\0\0\x02\0\0\0\0\0\0\0",
+            b"FRAM\x01\0\0\0\0\0\0\0\0\0\0\0",
+            b"CRED\0\0\0\0\x01\0\0\0\0\0\0\0",
+            b"CRED\x01\0\0\0\0\0\0\0\0\0\0\0",
+            b"MSF2\0\0\0\0\0\0\0\0\0\0\0\0",
+            b"GET / HTTP/1.1\r\n",
+        ] {
+            assert!(Message::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_parsed_is_what_was_encoded(
+            kind in prop_oneof![Just(HELLO), Just(FRAME), Just(CREDIT), Just(DONE), any::<[u8; 4]>()],
+            frames in prop_oneof![0..3u32, any::<u32>()],
+            bytes in prop_oneof![0..3u64, any::<u64>()],
+        ) {
+            let mut raw = [0; LEN];
+            raw[..4].copy_from_slice(&kind);
+            raw[4..8].copy_from_slice(&frames.to_le_bytes());
+            raw[8..].copy_from_slice(&bytes.to_le_bytes());
+            if let Ok(message) = Message::parse(&raw) {
+                prop_assert_eq!(message.encode(), raw);
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Bodies exchanged with another process, in memory that both share.
+//!
+//! | I want to | use |
+//! |---|---|
+//! | send what another process makes to clients | [`FrameReceiver`], a body |
+//! | pass a body to another process | [`FrameSender`] |
+//!
+//! ```text
+//!  other process ──memfd, sealed──▶ FrameReceiver ──slices of the mapping──▶ server ──sendfile──▶ client
+//!                ◀──── credit ─────                    the last one dropped ◀─┘
+//!
+//!  client ──▶ server ──request body──▶ FrameSender ──memfd, sealed──▶ other process
+//!                                                  ◀──── credit ─────
+//! ```
+//!
+//! A frame is a file in memory ([memfd_create(2)](https://man7.org/linux/man-pages/man2/memfd_create.2.html)) whose
+//! descriptor is sent over a Unix socket. The two ends may be programs in different languages; the
+//! [protocol](https://github.com/millstream-rs/millstream/blob/main/docs/shared-frames.md) has messages of 16 bytes, and
+//! `examples/shared_frames.py` is an end in Python. One connection carries the frames of one body, in one direction.
+//! Frames of less than 32 KiB are copied; they go faster over a plain socket.
+//!
+//! # Sealed frames
+//!
+//! A frame is accepted only if it is sealed against writing, shrinking and growing. Its bytes then never change, whatever
+//! the other process does, and so:
+//!
+//! 1. The bytes may be borrowed as `&[u8]`. In memory that another process can write to, that is undefined behaviour.
+//! 2. The socket of the client may refer to the pages as long as it needs them. Memory that is used again must not be
+//!    written to before the last reader has it: on one machine, and so between containers, bytes that were
+//!    acknowledged still are these pages, in the receive queue of a client that has not read them. No system call tells
+//!    when they are not.
+//! 3. No mapping ends before its last byte, and no `SIGBUS` is raised.
+//!
+//! The price is a new file for each frame, whose pages the kernel allocates and frees. Where copies are cheap, a plain Unix
+//! stream costs less CPU time, unless a frame goes to several clients.
+//!
+//! # Trust
+//!
+//! The other process is not trusted. One that breaks the protocol, dies, or stops in the middle loses its connection, and
+//! the body fails as if its source had; nothing else is affected. Its frames are bounded by the credit. Who may connect
+//! is for the permissions of the socket to say: see [`UnixListenerBuilder::mode`](crate::net::UnixListenerBuilder::mode)
+//! and [`UnixStream::peer_cred`](crate::net::UnixStream::peer_cred).
+
+// Modules:
+//  receiver  frames from another process, as a body
+//  sender    bytes for another process, as frames
+//  frame     the slices of a received frame
+//  ledger    the frames that are held, and credit that is returned
+//  link      the socket: messages and descriptors
+//  message   messages of 16 bytes
+//  credit    amounts of credit
+//  error     what can go wrong
+
+mod credit;
+mod error;
+mod frame;
+mod ledger;
+mod link;
+mod message;
+mod receiver;
+mod sender;
+
+pub use error::SharedError;
+pub use receiver::{FrameReceiver, FrameReceiverBuilder};
+pub use sender::{FrameSender, FrameSenderBuilder};

@@ -1,0 +1,321 @@
+//! Bytes for another process, as frames.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Buf;
+use http_body::Body;
+
+use super::credit::Credit;
+use super::error::SharedError;
+use super::link::Link;
+use super::message::Message;
+use crate::net::UnixStream;
+use crate::relay::silence::Silence;
+use crate::sys::fd::{AsFd, OwnedFd};
+use crate::sys::{file, memfd};
+
+/// Frames for another process.
+///
+/// The bytes of a frame are copied once, into memory that the other process maps or reads. It gets a descriptor of that
+/// memory, which nobody can change any more.
+///
+/// ```no_run
+/// # async fn run(request: http::Request<millstream::server::RequestBody>) -> Result<(), Box<dyn std::error::Error>> {
+/// use millstream::net::UnixStream;
+/// use millstream::relay::shared::FrameSender;
+///
+/// let mut sender = FrameSender::handshake(UnixStream::connect("uploads.sock").await?).await?;
+/// let bytes = sender.send_body(request.into_body()).await?;
+/// sender.finish().await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// Sending fails if the other process breaks the protocol, ends the connection, or returns no credit for too long while
+/// there is none. The connection is closed when the sender is dropped; without [`finish`](Self::finish) the other
+/// process takes that for a failure.
+///
+/// # Cancel safety
+///
+/// After the future of a method was dropped, some of the bytes may have been sent. Drop the sender then.
+pub struct FrameSender {
+    link: Link,
+    /// What the other process has granted in all.
+    granted: Credit,
+    /// What of it is not used.
+    credit: Credit,
+    /// The frames in all.
+    sent: Credit,
+    /// Frames that were sent and not returned, at most. Closing the last descriptor of a frame frees its pages, which is
+    /// left to this side: the other one may be sending on a busy thread.
+    kept: VecDeque<OwnedFd>,
+    frame_max: usize,
+    /// The frame that is being filled.
+    filling: Option<Filling>,
+    silence: Silence,
+}
+
+struct Filling {
+    file: OwnedFd,
+    len: usize,
+}
+
+/// Options of a [`FrameSender`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct FrameSenderBuilder {
+    frame: usize,
+    silence: Duration,
+}
+
+/// What a body gives.
+enum Next<T> {
+    Item(T),
+    /// Nothing for now, and there are bytes to send.
+    Waits,
+}
+
+impl FrameSenderBuilder {
+    /// Sets the maximum length of a frame in bytes; 1 MiB by default, and never more than the credit.
+    pub fn frame(mut self, bytes: usize) -> Self {
+        self.frame = bytes.max(1);
+        self
+    }
+
+    /// Sets the time that the other process may take to return credit when there is none; one minute by default.
+    /// `Duration::MAX` turns the limit off.
+    pub fn silence(mut self, limit: Duration) -> Self {
+        self.silence = limit;
+        self
+    }
+
+    /// Greets the other process, and waits for its credit. The stream must be unused.
+    ///
+    /// # Errors
+    ///
+    /// As for the [sender](FrameSender#errors). Fails with `ErrorKind::Unsupported` if the kernel receives ahead on the
+    /// stream, and in the portable build.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime with I/O and time enabled.
+    pub async fn handshake(self, stream: UnixStream) -> Result<FrameSender, SharedError> {
+        let link = Link::new(&stream)?;
+        drop(stream);
+        let hello = Message::Hello(Credit::default());
+        poll_fn(|cx| link.poll_send(cx, hello, None)).await.map_err(SharedError::io("greet the other process"))?;
+        let mut sender = FrameSender {
+            link,
+            granted: Credit::default(),
+            credit: Credit::default(),
+            sent: Credit::default(),
+            kept: VecDeque::new(),
+            frame_max: self.frame,
+            filling: None,
+            silence: Silence::new(self.silence),
+        };
+        match poll_fn(|cx| sender.poll_message(cx)).await? {
+            Message::Hello(credit @ Credit { frames: 1.., .. }) => {
+                (sender.granted, sender.credit) = (credit, credit);
+                sender.frame_max = usize::try_from(credit.bytes).map_or(self.frame, |bytes| bytes.min(self.frame));
+                Ok(sender)
+            }
+            Message::Hello(_) => Err(SharedError::violation("it wants to send frames too")),
+            _ => Err(SharedError::violation("the first message is no greeting")),
+        }
+    }
+}
+
+impl FrameSender {
+    /// Returns a builder with default options.
+    pub fn builder() -> FrameSenderBuilder {
+        FrameSenderBuilder { frame: 1 << 20, silence: Duration::from_secs(60) }
+    }
+
+    /// Begins to send with default options; see [`FrameSenderBuilder::handshake`], also for errors and panics.
+    pub async fn handshake(stream: UnixStream) -> Result<Self, SharedError> {
+        Self::builder().handshake(stream).await
+    }
+
+    /// Sends `bytes` as a frame, or as several if they are longer than [one](FrameSenderBuilder::frame). Waits for
+    /// credit.
+    ///
+    /// # Errors
+    ///
+    /// As for [the sender](Self#errors), and those of memory that is exhausted.
+    ///
+    /// # Cancel safety
+    ///
+    /// See [the sender](Self#cancel-safety).
+    pub async fn send(&mut self, mut bytes: impl Buf) -> Result<(), SharedError> {
+        while bytes.has_remaining() {
+            if self.fill(&mut bytes)? {
+                self.flush().await?;
+            }
+        }
+        self.flush().await
+    }
+
+    /// Sends the data of a body, and returns the number of bytes. What the body gives without a pause is sent as one
+    /// frame, up to its [maximum length](FrameSenderBuilder::frame). Trailers are dropped.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Self::send), also while the body waits, and [`is_body`](SharedError::is_body) if it fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// See [the sender](Self#cancel-safety).
+    pub async fn send_body<B>(&mut self, body: B) -> Result<u64, SharedError>
+    where
+        B: Body<Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        let mut body = pin!(body);
+        let mut sent = 0;
+        loop {
+            let next = poll_fn(|cx| match body.as_mut().poll_frame(cx) {
+                Poll::Ready(frame) => Poll::Ready(Ok(Next::Item(frame))),
+                Poll::Pending if self.filling.is_some() => Poll::Ready(Ok(Next::Waits)),
+                Poll::Pending => self.poll_end(cx).map(Err),
+            });
+            match next.await? {
+                Next::Item(Some(frame)) => {
+                    let frame = frame.map_err(|error| SharedError::body(error.into()))?;
+                    let Ok(mut data) = frame.into_data() else { continue };
+                    sent += data.remaining() as u64;
+                    while data.has_remaining() {
+                        if self.fill(&mut data)? {
+                            self.flush().await?;
+                        }
+                    }
+                }
+                Next::Item(None) => break,
+                Next::Waits => self.flush().await?,
+            }
+        }
+        self.flush().await?;
+        Ok(sent)
+    }
+
+    /// Ends the frames, and waits until the other process has taken all of them. It may still use them.
+    ///
+    /// # Errors
+    ///
+    /// As for [the sender](Self#errors). Fails with [`is_ended`](SharedError::is_ended) if the other process has taken
+    /// only a part of them.
+    ///
+    /// # Cancel safety
+    ///
+    /// The frames may be ended or not.
+    pub async fn finish(mut self) -> Result<(), SharedError> {
+        let done = Message::Done(self.sent);
+        let told = poll_fn(|cx| self.link.poll_send(cx, done, None)).await;
+        match told.map_err(SharedError::io("end the frames")) {
+            // It may have taken all before.
+            Err(error) if !error.is_ended() => return Err(error),
+            _ => {}
+        }
+        loop {
+            match poll_fn(|cx| self.poll_message(cx)).await? {
+                message if message == done => return Ok(()),
+                message => self.take(message)?,
+            }
+        }
+    }
+
+    /// Writes into the current frame, and returns whether that is full.
+    fn fill(&mut self, bytes: &mut impl Buf) -> Result<bool, SharedError> {
+        let failed = SharedError::io("write a frame");
+        let filling = match &mut self.filling {
+            Some(filling) => filling,
+            none => none.insert(Filling { file: memfd::create().map_err(&failed)?, len: 0 }),
+        };
+        let chunk = bytes.chunk();
+        let room = (self.frame_max - filling.len).min(chunk.len());
+        let slices = [IoSlice::new(&chunk[..room])];
+        let n = file::write_at(filling.file.as_fd(), &slices, filling.len as u64).map_err(&failed)?;
+        filling.len += n;
+        bytes.advance(n);
+        Ok(filling.len == self.frame_max)
+    }
+
+    /// Sends the current frame.
+    async fn flush(&mut self) -> Result<(), SharedError> {
+        let Some(Filling { file, len }) = self.filling.take() else { return Ok(()) };
+        memfd::seal(file.as_fd()).map_err(SharedError::io("seal a frame"))?;
+        let len = len as u64;
+        let frame = Credit { frames: 1, bytes: len };
+        self.credit = loop {
+            if let Some(rest) = self.credit.minus(frame) {
+                break rest;
+            }
+            let message = poll_fn(|cx| self.poll_message(cx)).await?;
+            self.take(message)?;
+        };
+        let sent = poll_fn(|cx| self.link.poll_send(cx, Message::Frame(len), Some(file.as_fd()))).await;
+        sent.map_err(SharedError::io("send a frame"))?;
+        self.sent.count(len);
+        self.kept.push_back(file);
+        Ok(())
+    }
+
+    /// Takes credit back.
+    fn take(&mut self, message: Message) -> Result<(), SharedError> {
+        let credit = match message {
+            Message::Credit(credit) => credit,
+            // It takes no more.
+            Message::Done(_) => return Err(SharedError::ended()),
+            _ => return Err(SharedError::violation("a message that only a sender sends")),
+        };
+        let sum = self.credit.plus(credit, self.granted);
+        self.credit = sum.ok_or(SharedError::violation("more credit than was used"))?;
+        // In the order of sending, in which most come back.
+        self.kept.drain(..self.kept.len().min(credit.frames as usize));
+        Ok(())
+    }
+
+    /// Returns the next message. Limits the time that it takes.
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message, SharedError>> {
+        let Poll::Ready(message) = self.link.poll_message(cx) else {
+            return self.silence.poll(cx).map(|()| Err(SharedError::silent()));
+        };
+        self.silence.ends();
+        Poll::Ready(message?.map(|(message, _)| message).ok_or_else(SharedError::ended))
+    }
+
+    /// Takes credit back for as long as nothing is to be sent. Ready only with an error.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<SharedError> {
+        loop {
+            let next = match ready!(self.link.poll_message(cx)) {
+                Ok(Some((message, _))) => self.take(message),
+                Ok(None) => Err(SharedError::ended()),
+                Err(error) => Err(error),
+            };
+            self.silence.ends();
+            if let Err(error) = next {
+                return Poll::Ready(error);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for FrameSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameSender")
+            .field("credit", &self.credit)
+            .field("granted", &self.granted)
+            .finish_non_exhaustive()
+    }
+}
