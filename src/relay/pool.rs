@@ -65,15 +65,25 @@ impl Pool {
 
     /// Closes the connections that are old, or that the upstream has closed. Returns whether there are others.
     fn reap(&self) -> bool {
-        let mut all = std::mem::take(&mut self.idle().connections);
-        all.retain_mut(|(connection, since)| since.elapsed() < self.limit && connection.is_idle());
-        let mut idle = self.idle();
-        // Connections that came back meanwhile were used later.
-        all.append(&mut idle.connections);
-        all.truncate(self.most);
-        idle.connections = all;
-        idle.has_reaper = !idle.connections.is_empty();
-        idle.has_reaper
+        let mut at = 0;
+        loop {
+            let mut idle = self.idle();
+            if at >= idle.connections.len() {
+                idle.has_reaper = !idle.connections.is_empty();
+                return idle.has_reaper;
+            }
+            // One at a time, so that requests find the others meanwhile. They take and add the last ones.
+            let (mut connection, since) = idle.connections.remove(at);
+            drop(idle);
+            if since.elapsed() < self.limit && connection.is_idle() {
+                let mut idle = self.idle();
+                if idle.connections.len() < self.most {
+                    at = at.min(idle.connections.len());
+                    idle.connections.insert(at, (connection, since));
+                    at += 1;
+                }
+            }
+        }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -181,6 +181,16 @@ fn requests_that_were_not_sent_go_over_another_connection() {
 }
 
 #[test]
+fn a_burst_waits_for_what_a_new_connection_allows() {
+    on_both(async || {
+        let (upstream, ..) = one_at_a_time().await;
+        let addr = proxy(plan(upstream, true)).await;
+        let asking = (0..20).map(|_| async { Raw::connect(addr).await.get("/").await.0 });
+        assert_eq!(timeout(SOON, join_all(asking)).await.expect("responses"), [200; 20]);
+    });
+}
+
+#[test]
 fn readers_that_stop_do_not_stop_others_of_their_connection() {
     /// Together they want more than the usual window of a connection.
     const STALLED: usize = 120;

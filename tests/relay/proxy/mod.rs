@@ -8,6 +8,7 @@ mod interim;
 mod kept;
 mod limits;
 mod passing;
+mod shared;
 mod tls;
 mod tokens;
 
