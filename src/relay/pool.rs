@@ -58,7 +58,7 @@ impl Pool {
             idle.connections.push((connection, Instant::now()));
             if !std::mem::replace(&mut idle.has_reaper, true) {
                 drop(idle);
-                tokio::spawn(reap(Arc::downgrade(self), self.limit));
+                tokio::spawn(reap(Reaping(Arc::downgrade(self)), self.limit));
             }
         }
     }
@@ -92,8 +92,7 @@ impl Pool {
 }
 
 /// Runs while the pool has connections.
-async fn reap(pool: Weak<Pool>, limit: Duration) {
-    let reaping = Reaping(pool);
+async fn reap(reaping: Reaping, limit: Duration) {
     loop {
         sleep(limit / 2).await;
         if !reaping.0.upgrade().is_some_and(|pool| pool.reap()) {
@@ -102,7 +101,7 @@ async fn reap(pool: Weak<Pool>, limit: Duration) {
     }
 }
 
-/// Lets the pool start another reaper when this one ends, also with its runtime.
+/// Lets the pool start another reaper when this one ends, also with its runtime, which may end before it begins.
 struct Reaping(Weak<Pool>);
 
 impl Drop for Reaping {
@@ -110,5 +109,21 @@ impl Drop for Reaping {
         if let Some(pool) = self.0.upgrade() {
             pool.idle().has_reaper = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::http1::FIELDS;
+    use super::*;
+
+    #[test]
+    fn a_reaper_whose_runtime_ends_before_it_begins_gives_way_to_another() {
+        let pool = Arc::new(Pool::new(1, Duration::from_secs(60), HeadLimits { bytes: 1000, fields: FIELDS }));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        pool.idle().has_reaper = true;
+        runtime.spawn(reap(Reaping(Arc::downgrade(&pool)), pool.limit));
+        drop(runtime);
+        assert!(!pool.idle().has_reaper);
     }
 }
