@@ -39,10 +39,7 @@ pub(super) enum Failure {
 impl Failure {
     /// Returns whether the upstream is to blame, and not the request, its client or this proxy.
     pub(super) fn is_of_upstream(&self) -> bool {
-        match self {
-            Self::Refused(..) | Self::Full | Self::Open(_) | Self::Upload(_) | Self::Invalid(_) => false,
-            _ => true,
-        }
+        !matches!(self, Self::Refused(..) | Self::Full | Self::Open(_) | Self::Upload(_) | Self::Invalid(_))
     }
 
     /// Returns the response of the proxy, whose text names no address. Reports the cause.

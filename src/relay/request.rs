@@ -31,9 +31,11 @@ impl Outgoing {
     {
         let version = request.version();
         let path = match request.uri().path_and_query() {
-            // An absolute target without a path is one of the root, as it is written out.
-            Some(path) if path.as_str().starts_with('?') => path.to_string().parse().expect("internal: a path"),
-            Some(path) if *request.method() != Method::CONNECT => path.clone(),
+            Some(path) if *request.method() != Method::CONNECT => match path.as_str().starts_with('?') {
+                // An absolute target without a path is one of the root, as it is shown.
+                true => path.to_string().parse().expect("internal: a path"),
+                false => path.clone(),
+            },
             _ => {
                 let text = "this proxy forwards requests with a path only";
                 return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));

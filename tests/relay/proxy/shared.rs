@@ -164,8 +164,7 @@ fn a_body_that_a_layer_has_read_is_not_announced() {
         for upstream_h2 in [false, true] {
             let mut proxy = plan(start(mirror).await, upstream_h2).build();
             let service = tower::service_fn(move |request: Request<millstream::server::RequestBody>| {
-                let answered = tower::Service::call(&mut proxy, request.map(|_| Empty::<Bytes>::new()));
-                answered
+                tower::Service::call(&mut proxy, request.map(|_| Empty::<Bytes>::new()))
             });
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();
