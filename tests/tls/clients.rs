@@ -161,7 +161,7 @@ fn a_client_of_a_revoked_authority_is_refused() {
         let lists = dir.path().join("lists.pem");
         let root = Root::new("ours");
         let staff = root.intermediate("staff", 5);
-        let alice = staff.client_below("alice", 1, &BOTH, &[&staff]);
+        let alice = staff.client_below("alice", 1, BOTH, &[&staff]);
         for (revoked, accepted) in [(&[1][..], true), (&[1, 5], false)] {
             // There is no list of the authority below. The serials of different issuers do not mix.
             root.revokes(&lists, revoked);
