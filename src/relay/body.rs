@@ -123,14 +123,10 @@ impl ResponseBody {
         self.place = None;
     }
 
-    fn give_up(&mut self) {
+    fn fail(&mut self, error: io::Error) -> io::Error {
         self.source = Source::Ended;
         self.pool = None;
         self.place = None;
-    }
-
-    fn fail(&mut self, error: io::Error) -> io::Error {
-        self.give_up();
         error
     }
 
@@ -227,14 +223,20 @@ impl ResponseBody {
         let Poll::Ready(frame) = self.poll_source(cx) else {
             return self.poll_silence(cx).map(|error| Some(Err(error)));
         };
+        let frame = frame.map(|frame| frame.map_err(|error| self.fail(error)));
         match &frame {
             Some(Ok(frame)) => {
                 self.passed(frame.data_ref().map_or(0, Bytes::len));
-                if self.left == Some(0) {
+                let has_ended = match &self.source {
+                    // A stream of HTTP/2 may end after its last byte: with trailers, or with a frame of its own.
+                    Source::Spawned(body) => body.is_end_stream(),
+                    _ => self.left == Some(0),
+                };
+                if has_ended {
                     self.end();
                 }
             }
-            Some(Err(_)) => self.give_up(),
+            Some(Err(_)) => {}
             None => self.end(),
         }
         Poll::Ready(frame)

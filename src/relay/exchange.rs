@@ -28,6 +28,9 @@ use super::tunnel::tunnel;
 /// What a client is told of a change to no protocol, or to one that may not be asked for.
 const UNASKED: &str = "the server behind this proxy changed the protocol without a request";
 
+/// How often a request is sent again. The first time it may get a shared connection that ends, and not yet the new one.
+const AGAIN: usize = 2;
+
 /// A proxy, as its clones share it.
 pub(super) struct Shared {
     pub(super) origin: Origin,
@@ -57,15 +60,24 @@ impl Shared {
     pub(super) async fn answer(&self, outgoing: Outgoing) -> Answered {
         let place = match self.gate.try_enter() {
             Some(place) => place,
-            None => Box::pin(self.gate.enter()).await.map_err(|Full| Failure::Full)?,
+            None => {
+                // Else it would wait for a refusal. What is admitted and dropped has no effect.
+                self.health.admit().map(drop).map_err(Failure::Open)?;
+                Box::pin(self.gate.enter()).await.map_err(|Full| Failure::Full)?
+            }
         };
         let trial = self.health.admit().map_err(Failure::Open)?;
         let Outgoing { request, upload, change } = outgoing;
-        let answered = match change {
+        let mut answered = match change {
             None => self.send(request, upload.clone(), place).await,
             // The rare ways have futures of their own, so that the common one is small.
             Some(client) => Box::pin(self.upgrade(request, upload.clone(), client, place)).await,
         };
+        if answered.is_err()
+            && let Some(status) = upload.as_ref().and_then(|upload| upload.failed())
+        {
+            answered = Err(Failure::Upload(status));
+        }
         match &answered {
             Ok(_) => trial.answered(),
             // The client may be what is slow.
@@ -86,46 +98,38 @@ impl Shared {
         Ok(response)
     }
 
-    /// Sends a request by the connection that is there, or by a new one.
-    async fn exchange(&self, request: Request<OutBody>, upload: Option<Arc<Progress>>) -> Answered {
-        if self.origin.has_http2()
-            && let Some(sender) = self.http2.current()
-        {
-            return Box::pin(self.by_shared(sender, request, upload)).await;
-        }
-        let Some(kept) = self.pool.take() else { return Box::pin(self.by_new(request, upload)).await };
-        // Sent again if the upstream has just closed the connection.
-        let may_repeat = upload.is_none() && request.method().is_idempotent();
-        let again = may_repeat.then(|| again(&request));
-        let request = match (self.by_http1(kept, request, upload.clone()).await, again) {
-            (Err(Failure::Unsent(request)), _) => *request,
-            (Err(Failure::Upstream(_)), Some(request)) => request,
-            (done, _) => return done,
-        };
-        Box::pin(self.by_new(request, upload)).await
-    }
-
-    async fn by_new(&self, request: Request<OutBody>, upload: Option<Arc<Progress>>) -> Answered {
-        match self.connect().await? {
-            Link::Http1(connection) => self.by_http1(connection, request, upload).await,
-            Link::Http2(sender) => self.by_shared(sender, request, upload).await,
-        }
-    }
-
-    /// Sends a request over HTTP/2, and once more if hyper has given it back, because the upstream has ended the connection
-    /// before.
-    async fn by_shared(&self, sender: Sender, request: Request<OutBody>, upload: Option<Arc<Progress>>) -> Answered {
-        let request = match self.by_http2(sender, request, upload.as_deref()).await {
-            Err(Failure::Unsent(request)) => *request,
-            done => return done,
-        };
-        self.http2.forget();
-        match self.connect().await? {
-            Link::Http1(connection) => self.by_http1(connection, request, upload).await,
-            Link::Http2(sender) => self.by_http2(sender, request, upload.as_deref()).await,
+    /// Sends a request by a kept connection, or by a new one. It is sent again if hyper has not begun to send it, or if a
+    /// kept connection fails and the request may be repeated.
+    async fn exchange(&self, mut request: Request<OutBody>, upload: Option<Arc<Progress>>) -> Answered {
+        let mut kept = self.kept();
+        let may_repeat = kept.is_some() && upload.is_none() && request.method().is_idempotent();
+        let mut copy = may_repeat.then(|| again(&request));
+        let mut left = AGAIN;
+        loop {
+            let link = match kept.take() {
+                Some(link) => link,
+                None => Box::pin(self.connect()).await?,
+            };
+            let sent = match link {
+                Link::Http1(connection) => self.by_http1(connection, request, upload.clone()).await,
+                Link::Http2(sender) => Box::pin(self.by_http2(sender, request, upload.as_deref())).await,
+            };
+            request = match (sent, copy.take()) {
+                (Err(Failure::Unsent(request)), _) if left > 0 => *request,
+                (Err(Failure::Upstream(_)), Some(copy)) => copy,
+                (done, _) => return done,
+            };
+            left -= 1;
         }
     }
 
+    /// Returns a connection that is there.
+    fn kept(&self) -> Option<Link> {
+        let shared = if self.origin.has_http2() { self.http2.current() } else { None };
+        shared.map(Link::Http2).or_else(|| self.pool.take().map(Link::Http1))
+    }
+
+    /// Returns the shared connection, or a new one.
     async fn connect(&self) -> Result<Link, Failure> {
         let mut connecting = None;
         if self.origin.expects_http2() {
@@ -181,10 +185,9 @@ impl Shared {
         let persists = response.version() == Version::HTTP_11 && !fields::closes(response.headers());
         let pool = persists.then(|| Arc::clone(&self.pool));
         let silence = self.options.silence;
-        let is_held = connection.holds_body() && fields::is_chunked(response.headers());
         Ok(response.map(|body| {
             // hyper may hold bytes of an upload.
-            if is_held && upload.is_none() && !body.is_end_stream() {
+            if connection.holds_body() && upload.is_none() && !body.is_end_stream() {
                 ResponseBody::chunked(connection.into_chunked(body, self.options.heads), silence, pool)
             } else {
                 connection.release();
@@ -195,12 +198,13 @@ impl Shared {
 
     async fn by_http2(&self, sender: Sender, mut request: Request<OutBody>, upload: Option<&Progress>) -> Answered {
         into_http2(&mut request, &self.origin);
-        let response = self.in_time(upload, http2::send(sender, request)).await;
-        if let Err(Failure::Timeout) = response {
+        let number = sender.number;
+        let answered = self.in_time(upload, http2::send(sender, request)).await.and_then(|answered| answered);
+        if let Err(Failure::Timeout | Failure::Unsent(_)) = answered {
             // The connection may be dead.
-            self.http2.forget();
+            self.http2.forget(number);
         }
-        Ok(response??.map(|body| self.spawned(body)))
+        Ok(answered?.map(|body| self.spawned(body)))
     }
 
     fn spawned(&self, body: Incoming) -> ResponseBody {
@@ -216,26 +220,27 @@ impl Shared {
         place: Place,
     ) -> Answered {
         into_http1(&mut request, &self.origin);
+        if self.gate.is_exceeded_by(self.pool.len()) {
+            // An idle connection is closed, because it may be one that cannot change any more.
+            drop(self.pool.take());
+        }
         let (stream, _) = self.origin.connect(true).await?;
         let connection = self.begin(stream);
         let answered = self.in_time(upload.as_deref(), connection.upgrade(request)).await?;
-        let mut response = answered.map_err(Failure::Upstream)?;
+        let response = answered.map_err(Failure::Upstream)?;
         let has_changed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let protocol = fields::upgrade(response.headers()).filter(|_| has_changed);
         if has_changed && protocol.is_none() {
             return Err(Failure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
         }
-        let mut place = Some(place);
-        if has_changed && let Some(place) = place.take() {
-            tokio::spawn(tunnel(client, hyper::upgrade::on(&mut response), place));
-        }
         let mut response = response.map(|body| self.spawned(body));
-        if let Some(place) = place {
-            response.body_mut().hold(place);
-        }
         self.finish(&mut response)?;
-        if let Some(protocol) = protocol {
-            fields::set_upgrade(response.headers_mut(), protocol);
+        match protocol {
+            Some(protocol) => {
+                fields::set_upgrade(response.headers_mut(), protocol);
+                tokio::spawn(tunnel(client, hyper::upgrade::on(&mut response), place));
+            }
+            None => response.body_mut().hold(place),
         }
         Ok(response)
     }
@@ -245,7 +250,10 @@ impl Shared {
         let came_by = response.version();
         let fields = response.headers_mut();
         if fields.len() > self.options.heads.fields {
-            return Err(Failure::Fields(fields.len()));
+            return Err(Failure::Invalid(format!("the response has {} header fields", fields.len())));
+        }
+        if fields::has_other_coding(fields) {
+            return Err(Failure::Invalid("the response has a transfer coding other than chunked".to_owned()));
         }
         if fields.contains_key(TRANSFER_ENCODING) {
             // RFC 9112 §6.3: the coding overrides the length.

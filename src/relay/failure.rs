@@ -29,20 +29,17 @@ pub(super) enum Failure {
     /// hyper has not begun to send the request, which is given back.
     Unsent(Box<Request<OutBody>>),
     Upstream(hyper::Error),
-    /// The head of the response has more fields than the limit.
-    Fields(usize),
+    /// The body of the request could not be read.
+    Upload(StatusCode),
+    /// The head of the response is not valid or too large, for this reason.
+    Invalid(String),
     Timeout,
 }
 
 impl Failure {
     /// Returns whether the upstream is to blame, and not the request, its client or this proxy.
     pub(super) fn is_of_upstream(&self) -> bool {
-        match self {
-            Self::Refused(..) | Self::Full | Self::Open(_) | Self::Fields(_) => false,
-            // The body of the request has failed.
-            Self::Upstream(error) => !error.is_user(),
-            _ => true,
-        }
+        !matches!(self, Self::Refused(..) | Self::Full | Self::Open(_) | Self::Upload(_) | Self::Invalid(_))
     }
 
     /// Returns the response of the proxy, whose text names no address. Reports the cause.
@@ -65,12 +62,12 @@ impl Failure {
     fn report(&self) {
         let cause: &(dyn Error + 'static) = match self {
             // Counted; a report of each would be a flood.
-            Self::Refused(..) | Self::Full | Self::Open(_) => return,
+            Self::Refused(..) | Self::Full | Self::Open(_) | Self::Upload(_) => return,
             Self::Connect(error) => error,
             #[cfg(feature = "tls")]
             Self::Handshake(error) => error,
             Self::Upstream(error) => error,
-            Self::Fields(count) => &io::Error::other(format!("the response has {count} header fields")),
+            Self::Invalid(why) => &io::Error::other(why.as_str()),
             Self::Unsent(_) => &io::Error::from(io::ErrorKind::ConnectionAborted),
             Self::Timeout => &io::Error::from(io::ErrorKind::TimedOut),
         };
@@ -87,7 +84,15 @@ impl Failure {
             Self::Connect(_) => (StatusCode::BAD_GATEWAY, "the server behind this proxy cannot be reached"),
             #[cfg(feature = "tls")]
             Self::Handshake(_) => (StatusCode::BAD_GATEWAY, "the server behind this proxy cannot be reached securely"),
-            Self::Fields(_) => (StatusCode::BAD_GATEWAY, INVALID),
+            Self::Upload(status) => (
+                *status,
+                match *status {
+                    StatusCode::PAYLOAD_TOO_LARGE => "the body of the request is too large",
+                    StatusCode::REQUEST_TIMEOUT => "the body of the request came too slowly",
+                    _ => "the body of the request was not received to its end",
+                },
+            ),
+            Self::Invalid(_) => (StatusCode::BAD_GATEWAY, INVALID),
             Self::Upstream(error) if error.is_parse() => (StatusCode::BAD_GATEWAY, INVALID),
             Self::Upstream(_) | Self::Unsent(_) => {
                 (StatusCode::BAD_GATEWAY, "the server behind this proxy closed the connection without an answer")

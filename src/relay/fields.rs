@@ -3,8 +3,10 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE, VIA};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Version};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, MAX_FORWARDS, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
 
 /// Connection fields, removed even if `Connection` does not name them.
 const HOP_BY_HOP: [HeaderName; 7] = [
@@ -55,10 +57,32 @@ pub(super) fn closes(fields: &HeaderMap) -> bool {
     words(fields, &CONNECTION).any(|word| word.eq_ignore_ascii_case("close"))
 }
 
-/// Returns whether `chunked` is the only coding of the message.
-pub(super) fn is_chunked(fields: &HeaderMap) -> bool {
-    let mut codings = fields.get_all(TRANSFER_ENCODING).into_iter();
-    codings.next().is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked")) && codings.next().is_none()
+/// Returns whether the body has a coding that this proxy does not remove: any but `chunked` (RFC 9112 §6.1).
+pub(super) fn has_other_coding(fields: &HeaderMap) -> bool {
+    let mut codings = words(fields, &TRANSFER_ENCODING);
+    let is_chunked = codings.next().is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
+    fields.contains_key(TRANSFER_ENCODING) && (!is_chunked || codings.next().is_some())
+}
+
+/// Joins the pieces into which HTTP/2 divides a cookie (RFC 9113 §8.2.3).
+pub(super) fn join_cookies(fields: &mut HeaderMap) {
+    if fields.get_all(COOKIE).iter().nth(1).is_some() {
+        let crumbs: Vec<&[u8]> = fields.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+        let joined = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]));
+        fields.insert(COOKIE, joined.expect("internal: bytes of fields"));
+    }
+}
+
+/// Counts this hop in `Max-Forwards` (RFC 9110 §7.6.2). Returns whether the request ends here.
+pub(super) fn ends_here<B>(request: &mut Request<B>) -> bool {
+    if *request.method() != Method::OPTIONS && *request.method() != Method::TRACE {
+        return false;
+    }
+    let hops = request.headers().get(MAX_FORWARDS).and_then(|hops| hops.to_str().ok()?.parse::<u64>().ok());
+    if let Some(left) = hops.and_then(|hops| hops.checked_sub(1)) {
+        request.headers_mut().insert(MAX_FORWARDS, left.into());
+    }
+    hops == Some(0)
 }
 
 /// Returns whether the client waits until the server wants the body (RFC 9110 §10.1.1).

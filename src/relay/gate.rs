@@ -51,6 +51,11 @@ impl Gate {
         Full
     }
 
+    /// Returns whether there would be more connections than places if that many were idle.
+    pub(super) fn is_exceeded_by(&self, idle: usize) -> bool {
+        self.in_progress() + idle > self.most
+    }
+
     pub(super) fn in_progress(&self) -> usize {
         self.most - self.places.available_permits()
     }

@@ -99,7 +99,9 @@ impl Trial<'_> {
     pub(super) fn answered(self) {
         let health = self.health;
         if self.is_probe {
-            health.opened().until = None;
+            // The lock is held for both: a failure in between would open a circuit without failures, which no probe closes.
+            let mut opened = health.opened();
+            opened.until = None;
             health.failures.store(0, Ordering::Relaxed);
         } else if matches!(health.failures(), 1.. if health.failures() < health.most) {
             let opened = health.opened();

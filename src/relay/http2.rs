@@ -19,19 +19,37 @@ const ALL_WINDOWS: u32 = i32::MAX as u32;
 /// Silence after which the connection is tested while it has requests, so that a host that vanishes is noticed.
 const PING: Duration = Duration::from_secs(20);
 
-pub(super) type Sender = SendRequest<OutBody>;
+/// Requests on a connection whose settings have not arrived. The upstream refuses those above its limit.
+const AT_FIRST: usize = 1;
+
+#[derive(Clone)]
+pub(super) struct Sender {
+    sender: SendRequest<OutBody>,
+    /// Number of the connection.
+    pub(super) number: u64,
+}
 
 /// The current connection, if there is one.
 #[derive(Default)]
 pub(super) struct Http2 {
-    current: Mutex<Option<Sender>>,
+    current: Mutex<Current>,
     connecting: tokio::sync::Mutex<()>,
 }
 
+#[derive(Default)]
+struct Current {
+    sender: Option<Sender>,
+    /// Number of the last connection.
+    last: u64,
+}
+
 impl Http2 {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn current(&self) -> Option<Sender> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.clone().filter(|sender| !sender.is_closed())
+        self.lock().sender.clone().filter(|current| !current.sender.is_closed())
     }
 
     /// Waits for the others that connect. The next one is the first to look whether they have succeeded.
@@ -47,22 +65,26 @@ impl Http2 {
         let mut builder = Builder::new(TokioExecutor::new());
         builder.initial_stream_window_size(WINDOW).initial_connection_window_size(ALL_WINDOWS);
         builder.max_header_list_size(head.try_into().unwrap_or(u32::MAX));
+        builder.initial_max_send_streams(AT_FIRST);
         builder.timer(TokioTimer::new()).keep_alive_interval(PING);
         let (sender, connection) = builder.handshake(stream).await.map_err(Failure::Upstream)?;
         tokio::spawn(connection);
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender.clone());
+        let mut current = self.lock();
+        current.last += 1;
+        let sender = Sender { sender, number: current.last };
+        current.sender = Some(sender.clone());
         Ok(sender)
     }
 
-    /// Makes the next request open a connection. Requests in progress keep theirs.
-    pub(super) fn forget(&self) {
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Makes the next request open a connection if this one is current. Requests in progress keep theirs.
+    pub(super) fn forget(&self, number: u64) {
+        self.lock().sender.take_if(|current| current.number == number);
     }
 }
 
 /// Sends a request and receives the head of its response.
 pub(super) async fn send(mut sender: Sender, request: Request<OutBody>) -> Result<Response<Incoming>, Failure> {
-    sender.try_send_request(request).await.map_err(|mut failed| match failed.take_message() {
+    sender.sender.try_send_request(request).await.map_err(|mut failed| match failed.take_message() {
         Some(request) => Failure::Unsent(Box::new(request)),
         None => Failure::Upstream(failed.into_error()),
     })
@@ -88,5 +110,20 @@ mod tests {
         assert!(matches!(failed, Err(Failure::Upstream(_))));
         assert!(http2.current().is_none(), "the connection is used no more");
         swallowing.abort();
+    }
+
+    #[tokio::test]
+    async fn a_request_that_fails_late_gives_up_its_own_connection() {
+        let http2 = Http2::default();
+        let mut connections = Vec::new();
+        for _ in 0..2 {
+            let (ours, theirs) = duplex(1 << 16);
+            let Ok(sender) = http2.begin(TokioIo::new(ours), 1000).await else { panic!("no connection") };
+            connections.push((sender.number, theirs));
+        }
+        http2.forget(connections[0].0);
+        assert_eq!(http2.current().map(|current| current.number), Some(connections[1].0));
+        http2.forget(connections[1].0);
+        assert!(http2.current().is_none());
     }
 }

@@ -58,22 +58,32 @@ impl Pool {
             idle.connections.push((connection, Instant::now()));
             if !std::mem::replace(&mut idle.has_reaper, true) {
                 drop(idle);
-                tokio::spawn(reap(Arc::downgrade(self), self.limit));
+                tokio::spawn(reap(Reaping(Arc::downgrade(self)), self.limit));
             }
         }
     }
 
     /// Closes the connections that are old, or that the upstream has closed. Returns whether there are others.
     fn reap(&self) -> bool {
-        let mut all = std::mem::take(&mut self.idle().connections);
-        all.retain_mut(|(connection, since)| since.elapsed() < self.limit && connection.is_idle());
-        let mut idle = self.idle();
-        // Connections that came back meanwhile were used later.
-        all.append(&mut idle.connections);
-        all.truncate(self.most);
-        idle.connections = all;
-        idle.has_reaper = !idle.connections.is_empty();
-        idle.has_reaper
+        let mut at = 0;
+        loop {
+            let mut idle = self.idle();
+            if at >= idle.connections.len() {
+                idle.has_reaper = !idle.connections.is_empty();
+                return idle.has_reaper;
+            }
+            // One at a time, so that requests find the others meanwhile. They take and add the last ones.
+            let (mut connection, since) = idle.connections.remove(at);
+            drop(idle);
+            if since.elapsed() < self.limit && connection.is_idle() {
+                let mut idle = self.idle();
+                if idle.connections.len() < self.most {
+                    at = at.min(idle.connections.len());
+                    idle.connections.insert(at, (connection, since));
+                    at += 1;
+                }
+            }
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -82,8 +92,7 @@ impl Pool {
 }
 
 /// Runs while the pool has connections.
-async fn reap(pool: Weak<Pool>, limit: Duration) {
-    let reaping = Reaping(pool);
+async fn reap(reaping: Reaping, limit: Duration) {
     loop {
         sleep(limit / 2).await;
         if !reaping.0.upgrade().is_some_and(|pool| pool.reap()) {
@@ -92,7 +101,7 @@ async fn reap(pool: Weak<Pool>, limit: Duration) {
     }
 }
 
-/// Lets the pool start another reaper when this one ends, also with its runtime.
+/// Lets the pool start another reaper when this one ends, also with its runtime, which may end before it begins.
 struct Reaping(Weak<Pool>);
 
 impl Drop for Reaping {
@@ -100,5 +109,21 @@ impl Drop for Reaping {
         if let Some(pool) = self.0.upgrade() {
             pool.idle().has_reaper = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::http1::FIELDS;
+    use super::*;
+
+    #[test]
+    fn a_reaper_whose_runtime_ends_before_it_begins_gives_way_to_another() {
+        let pool = Arc::new(Pool::new(1, Duration::from_secs(60), HeadLimits { bytes: 1000, fields: FIELDS }));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        pool.idle().has_reaper = true;
+        runtime.spawn(reap(Reaping(Arc::downgrade(&pool)), pool.limit));
+        drop(runtime);
+        assert!(!pool.idle().has_reaper);
     }
 }

@@ -53,21 +53,26 @@ use crate::body::direct::DirectBody;
 /// Requests get `Via`, `X-Forwarded-For` with the address of the client appended, `X-Forwarded-Proto` with the
 /// [scheme](ProxyBuilder::scheme) of its connection, if asked for [`Forwarded`](ProxyBuilder::forwarded), and keep their `Host`.
 /// Responses get `Via` and the fields of [`response_header`](ProxyBuilder::response_header). The fields are of use to the
-/// upstream only if it trusts this proxy alone.
+/// upstream only if it trusts this proxy alone. Others that clients can invent are passed on as they come, such as
+/// `X-Forwarded-Host`, `X-Forwarded-Port` and `X-Real-IP`: a layer removes them if the upstream would believe them.
+///
+/// `OPTIONS` and `TRACE` are answered here when their `Max-Forwards` is 0
+/// ([RFC 9110 §7.6.2](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.2)).
 ///
 /// # Failures
 ///
-/// An upstream that cannot be reached, or that fails before the head of its response, causes a 502; one that does not
-/// answer in [time](ProxyBuilder::timeout) a 504. The texts name no address; the events of `tracing` have the causes. One that fails in the
+/// An upstream that cannot be reached, that fails before the head of its response, or whose response has a transfer coding
+/// other than `chunked`, causes a 502; one that does not answer in [time](ProxyBuilder::timeout) a 504. An upload that exceeds
+/// a [limit](crate::server::Limits) of the server causes its 413 or 408. The texts name no address; the events of `tracing` have the causes. One that fails in the
 /// body of its response fails that body: an HTTP/1 client's connection ends before the length is reached or without the
 /// last chunk, and an HTTP/2 stream is reset. When the client leaves, the connection to the upstream is closed at once, or
 /// the stream reset.
 ///
 /// Requests above the [limits](ProxyBuilder::requests), or while the [circuit](ProxyBuilder::breaker) is open, get a 503.
 ///
-/// A request is sent again, over a new connection, if hyper has not begun to send it, or if a kept connection fails before
-/// the head of the response is complete and the request is idempotent and has no body
-/// ([RFC 9110 §9.2.2](https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2)).
+/// A request is sent again, over a new connection or the one that HTTP/2 shares, if hyper has not begun to send it, or if a
+/// kept connection or its stream fails before the head of the response is complete and the request is idempotent and has no
+/// body ([RFC 9110 §9.2.2](https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2)).
 ///
 /// # Upgrades
 ///

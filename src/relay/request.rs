@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use http::header::{HOST, HeaderValue, TE, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TE, TRANSFER_ENCODING};
 use http::uri::Uri;
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
@@ -31,15 +31,26 @@ impl Outgoing {
     {
         let version = request.version();
         let path = match request.uri().path_and_query() {
-            Some(path) if *request.method() != Method::CONNECT => path.clone(),
+            Some(path) if *request.method() != Method::CONNECT => match path.as_str().starts_with('?') {
+                // An absolute target without a path is one of the root, as it is shown.
+                true => path.to_string().parse().expect("internal: a path"),
+                false => path.clone(),
+            },
             _ => {
                 let text = "this proxy forwards requests with a path only";
                 return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
             }
         };
+        if fields::ends_here(&mut request) {
+            return Err(match *request.method() {
+                Method::OPTIONS => Failure::Refused(StatusCode::OK, "this proxy forwards requests"),
+                _ => Failure::Refused(StatusCode::NOT_IMPLEMENTED, "this proxy forwards requests and shows none"),
+            });
+        }
         let may_change = origin.has_http1() && version == Version::HTTP_11;
         let protocol = fields::upgrade(request.headers()).filter(|_| may_change);
-        let peer = identity::peer(request.extensions());
+        // A client of IPv4 may have come by a socket of IPv6.
+        let peer = identity::peer(request.extensions()).map(|peer| peer.to_canonical());
         let is_tls = identity::connection(request.extensions()).is_some_and(|connection| connection.is_tls());
         let by_connection = HeaderValue::from_static(if is_tls { "https" } else { "http" });
         let scheme = options.scheme.as_ref().unwrap_or(&by_connection);
@@ -50,8 +61,12 @@ impl Outgoing {
         });
         *request.uri_mut() = Uri::from(path);
         request.extensions_mut().clear();
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let (body, upload) = OutBody::new(body);
+        if upload.is_none() && parts.headers.contains_key(CONTENT_LENGTH) {
+            // If a layer has read the body, the upstream would take the next request for it.
+            parts.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         let mut request = Request::from_parts(parts, body);
         if upload.is_some() && version >= Version::HTTP_11 && fields::expects_continue(request.headers()) {
             hold(&mut request);
@@ -82,6 +97,7 @@ pub(super) fn into_http1(request: &mut Request<OutBody>, origin: &Origin) {
     *request.uri_mut() = path(request);
     let is_unknown = !request.body().is_end_stream() && request.body().size_hint().exact().is_none();
     let fields = request.headers_mut();
+    fields::join_cookies(fields);
     fields.remove(TE);
     // Requests by HTTP/1.0 may have none.
     fields.entry(HOST).or_insert_with(|| origin.upstream.host());

@@ -1,17 +1,20 @@
 //! The body of a request on its way to the upstream.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
+
+use crate::server::body_error::status_of;
 
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -48,6 +51,7 @@ impl Held {
 pub(super) struct Progress {
     frames: AtomicUsize,
     ended: AtomicBool,
+    failed: OnceLock<StatusCode>,
 }
 
 impl Progress {
@@ -58,6 +62,11 @@ impl Progress {
     /// Returns whether all of it was received from the client.
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Returns what the client is told if the body could not be read, which is no fault of the upstream.
+    pub(super) fn failed(&self) -> Option<StatusCode> {
+        self.failed.get().copied()
     }
 }
 
@@ -102,6 +111,9 @@ impl Body for OutBody {
         }
         let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
         progress.frames.fetch_add(1, Ordering::Relaxed);
+        if let Some(Err(error)) = &frame {
+            progress.failed.get_or_init(|| status_of(&**error).unwrap_or(StatusCode::BAD_REQUEST));
+        }
         progress.ended.store(frame.is_none() || body.is_end_stream(), Ordering::Relaxed);
         Poll::Ready(frame)
     }

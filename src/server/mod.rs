@@ -35,7 +35,7 @@
 mod accept_loop;
 mod adapter;
 mod answer;
-mod body_error;
+pub(crate) mod body_error;
 mod check;
 mod conn_limiter;
 mod conn_state;

@@ -15,17 +15,39 @@ use crate::support::http::on_both;
 
 struct Root(CertifiedIssuer<'static, KeyPair>);
 
+fn authority(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::new([]).unwrap();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
 impl Root {
     fn new(name: &str) -> Self {
-        let mut params = CertificateParams::new([]).unwrap();
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+        Self(CertifiedIssuer::self_signed(authority(name), KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Returns an authority below this one.
+    fn intermediate(&self, name: &str, serial: u64) -> Self {
+        let mut params = authority(name);
+        params.serial_number = Some(SerialNumber::from(serial));
+        Self(CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &self.0).unwrap())
     }
 
     /// Issues a certificate, and returns a client that has it and trusts the server.
     fn client(&self, name: &str, serial: u64, versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
+        self.client_below(name, serial, versions, &[])
+    }
+
+    /// As [`client`](Self::client). The client sends the certificates of these authorities too.
+    fn client_below(
+        &self,
+        name: &str,
+        serial: u64,
+        versions: &[&'static SupportedProtocolVersion],
+        above: &[&Self],
+    ) -> Arc<ClientConfig> {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.subject_alt_names.push(SanType::URI(format!("spiffe://mill/{name}").try_into().unwrap()));
@@ -35,7 +57,9 @@ impl Root {
         let mut roots = RootCertStore::empty();
         roots.add(IDENTITIES[0].der.clone()).unwrap();
         let config = any_client(versions).with_root_certificates(roots);
-        Arc::new(config.with_client_auth_cert(vec![made.into()], key).unwrap())
+        let mut chain = vec![made.into()];
+        chain.extend(above.iter().map(|above| above.0.der().clone()));
+        Arc::new(config.with_client_auth_cert(chain, key).unwrap())
     }
 
     fn revokes(&self, path: &Path, serials: &[u64]) {
@@ -126,6 +150,23 @@ fn a_revoked_certificate_is_refused_also_with_a_session_from_before() {
                 tls.reload().unwrap();
                 seen(server.addr, &alice).await.expect_err("the session was resumed");
             }
+        }
+    });
+}
+
+#[test]
+fn a_client_of_a_revoked_authority_is_refused() {
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let lists = dir.path().join("lists.pem");
+        let root = Root::new("ours");
+        let staff = root.intermediate("staff", 5);
+        let alice = staff.client_below("alice", 1, BOTH, &[&staff]);
+        for (revoked, accepted) in [(&[1][..], true), (&[1, 5], false)] {
+            // There is no list of the authority below. The serials of different issuers do not mix.
+            root.revokes(&lists, revoked);
+            let server = Server::start(start(&root).client_revocations_file(&lists).build().unwrap()).await;
+            assert_eq!(seen(server.addr, &alice).await.is_ok(), accepted, "{revoked:?}");
         }
     });
 }

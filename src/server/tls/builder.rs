@@ -131,8 +131,9 @@ impl TlsBuilder {
         self
     }
 
-    /// Refuses certificates of clients that a revocation list in this PEM file names (CRL, RFC 5280). Those of an issuer
-    /// without a list are accepted, as are those that a list after its next update does not name.
+    /// Refuses certificates of clients that a revocation list in this PEM file names (CRL, RFC 5280), and those of authorities
+    /// below the root that one names. Those of an issuer without a list are accepted, as are those that a list after its next
+    /// update does not name.
     ///
     /// Sessions that were verified with other roots or lists are not resumed.
     pub fn client_revocations_file(mut self, lists: impl Into<PathBuf>) -> Self {

@@ -116,8 +116,10 @@ impl TicketFile {
 
 /// Creates a file that only its owner can read.
 fn private(path: &Path) -> io::Result<File> {
+    // A rotation that was cut off may have left one. Another file or link there would have its own readers.
+    let _ = fs::remove_file(path);
     let mut options = File::options();
-    options.write(true).create(true).truncate(true);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
@@ -256,6 +258,25 @@ mod tests {
         rotated(&mut rotating);
         assert!(rotating.is_due());
         assert_eq!(fs::read(&rotating.path).unwrap().len(), SECRET * 2);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_a_rotation_has_left_gets_no_keys() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let mut always = file(&dir, Some(Duration::ZERO));
+        let [left, other] =
+            [format!("tickets.key.{}.new", std::process::id()), "other".into()].map(|name| dir.path().join(name));
+        fs::write(&left, "left").unwrap();
+        fs::set_permissions(&left, fs::Permissions::from_mode(0o644)).unwrap();
+        rotated(&mut always);
+        assert_eq!(fs::metadata(&always.path).unwrap().mode() & 0o777, 0o600);
+        fs::write(&other, "other").unwrap();
+        symlink(&other, &left).unwrap();
+        rotated(&mut always);
+        assert_eq!(fs::read(&other).unwrap(), b"other");
+        assert!(fs::symlink_metadata(&always.path).unwrap().is_file());
     }
 
     #[test]

@@ -54,6 +54,28 @@ fn an_upload_that_takes_its_time_is_not_a_timeout() {
 }
 
 #[test]
+fn an_upload_that_breaks_a_limit_is_not_the_fault_of_the_upstream() {
+    on_both(async || {
+        let upstream = start(mirror).await;
+        for upstream_h2 in [false, true] {
+            let built = plan(upstream, upstream_h2).breaker(1, SOON).build();
+            let limits = Limits::default().body(1000).body_progress(Duration::from_millis(100));
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            tokio::spawn(serve(listener, built.clone()).limits(limits).into_future());
+            for (body, expected) in [(format!("7d0\r\n{}\r\n", "x".repeat(2000)), 413), ("2\r\nxx\r\n".into(), 408)] {
+                let mut client = Raw::connect(addr).await;
+                client.send("POST / HTTP/1.1\r\nHost: mill\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+                client.send(body).await;
+                assert_eq!(client.head().await.status, expected, "HTTP/2: {upstream_h2}");
+                let state = built.state();
+                assert_eq!((state.failures, state.circuit), (0, millstream::relay::Circuit::Closed));
+            }
+        }
+    });
+}
+
+#[test]
 fn an_upstream_that_dies_in_its_body_is_no_clean_end() {
     /// Framing of the upstream's body, and how the upstream dies.
     const DEATHS: [(&str, &str, bool); 4] = [

@@ -50,6 +50,82 @@ fn a_coding_overrides_the_length_of_a_response() {
 }
 
 #[test]
+fn a_body_with_another_coding_is_no_response() {
+    on_both(async || {
+        for (coding, expected) in [
+            ("Chunked", 200),
+            ("gzip, chunked", 502),
+            ("gzip\r\nTransfer-Encoding: chunked", 502),
+            ("gzip", 502),
+            ("chunked, chunked", 502),
+        ] {
+            let upstream = raw_upstream(move |mut stream| async move {
+                head_of(&mut stream).await;
+                let head = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: {coding}\r\n\r\n");
+                stream.write_all([head.as_bytes(), b"2\r\nok\r\n0\r\n\r\n"].concat().as_slice()).await.unwrap();
+            })
+            .await;
+            let addr = proxy(plan(upstream, false)).await;
+            let answer = h1(addr).await.send_request(request("/")).await.unwrap();
+            assert_eq!(answer.status(), expected, "{coding}");
+        }
+    });
+}
+
+#[test]
+fn the_crumbs_of_a_cookie_are_one_field_for_http1() {
+    on_both(async || {
+        let (upstream, seen) = scripted(OK).await;
+        let addr = proxy(plan(upstream, false)).await;
+        let mut request = request("http://mill/");
+        for crumb in ["a=1", "b=2", "c=3; d=4"] {
+            request.headers_mut().append("cookie", HeaderValue::from_static(crumb));
+        }
+        assert_eq!(h2(addr).await.send_request(request).await.unwrap().status(), 200);
+        let seen = soon_seen(&seen, "\r\n\r\n").await;
+        assert!(seen.contains("\r\ncookie: a=1; b=2; c=3; d=4\r\n"), "{seen}");
+        assert_eq!(seen.matches("cookie:").count(), 1, "{seen}");
+    });
+}
+
+#[test]
+fn the_hops_of_a_probe_are_counted() {
+    on_both(async || {
+        let (upstream, seen) = scripted(OK).await;
+        let addr = proxy(plan(upstream, false)).await;
+        let ask = async |method: &str, hops: &str| {
+            let mut client = Raw::connect(addr).await;
+            client.send(format!("{method} / HTTP/1.1\r\nHost: mill\r\nMax-Forwards: {hops}\r\n\r\n")).await;
+            client.head().await.status
+        };
+        assert_eq!((ask("OPTIONS", "0").await, ask("TRACE", "0").await), (200, 501));
+        assert!(seen.lock().unwrap().is_empty(), "the upstream is not asked");
+        for (method, hops, passed) in
+            [("OPTIONS", "3", "2"), ("TRACE", "1", "0"), ("GET", "0", "0"), ("OPTIONS", "many", "many")]
+        {
+            seen.lock().unwrap().clear();
+            assert_eq!(ask(method, hops).await, 200);
+            let seen = soon_seen(&seen, "\r\n\r\n").await;
+            assert!(seen.contains(&format!("max-forwards: {passed}\r\n")), "{seen}");
+        }
+    });
+}
+
+#[test]
+fn an_address_of_ipv4_is_written_as_one() {
+    on_both(async || {
+        let (upstream, seen) = scripted(OK).await;
+        let listener = TcpListener::bind("[::]:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(serve(listener, plan(upstream, false).forwarded(true).build()).into_future());
+        Raw::connect(([127, 0, 0, 1], port).into()).await.get("/").await;
+        let seen = soon_seen(&seen, "\r\n\r\n").await;
+        assert!(seen.contains("x-forwarded-for: 127.0.0.1\r\n"), "{seen}");
+        assert!(seen.contains("forwarded: for=127.0.0.1;"), "{seen}");
+    });
+}
+
+#[test]
 fn the_body_of_a_get_reaches_the_upstream() {
     on_both(async || {
         let (upstream, seen) = scripted(OK).await;

@@ -140,6 +140,78 @@ fn a_tunnel_keeps_its_place() {
 }
 
 #[test]
+fn a_tunnel_takes_the_place_of_an_idle_connection() {
+    on_both(async || {
+        let [open, most] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let counts = (Arc::clone(&open), Arc::clone(&most));
+        let upstream = raw_upstream(move |mut stream| {
+            let (open, most) = counts.clone();
+            most.fetch_max(open.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            async move {
+                let mut head = Vec::new();
+                while let Ok(byte) = stream.read_u8().await {
+                    head.push(byte);
+                    if head.ends_with(b"\r\n\r\n") {
+                        let changes = String::from_utf8_lossy(&head).to_lowercase().contains("upgrade: echo");
+                        head.clear();
+                        let answer = match changes {
+                            true => "101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n",
+                            false => "200 OK\r\nContent-Length: 2\r\n\r\nok",
+                        };
+                        stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.unwrap();
+                    }
+                }
+                open.fetch_sub(1, Ordering::Relaxed);
+            }
+        })
+        .await;
+        let built = plan(upstream, false).requests(2).build();
+        let addr = proxy_of(built.clone()).await;
+        let mut tunnels = Vec::new();
+        for idle in [1, 0] {
+            assert_eq!(Raw::connect(addr).await.get("/").await.0, 200);
+            soon("the connection is kept", || built.state().in_progress == tunnels.len()).await;
+            let mut client = Raw::connect(addr).await;
+            client.send("GET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").await;
+            assert_eq!(client.head().await.status, 101);
+            tunnels.push(client);
+            assert_eq!(built.idle_connections(), idle);
+        }
+        // The end of the idle one may arrive after the begin of the tunnel.
+        soon("two are open", || open.load(Ordering::Relaxed) == 2).await;
+        assert!(most.load(Ordering::Relaxed) <= 3);
+    });
+}
+
+#[test]
+fn a_request_does_not_queue_for_an_open_circuit() {
+    on_both(async || {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let upstream = raw_upstream(move |mut stream| {
+            let fails = count.fetch_add(1, Ordering::Relaxed) == 0;
+            async move {
+                head_of(&mut stream).await;
+                if !fails {
+                    std::future::pending::<()>().await;
+                }
+            }
+        })
+        .await;
+        let plan = plan(upstream, false).requests(1).queue(10, Duration::from_secs(3600));
+        let built = plan.breaker(1, Duration::from_millis(50)).build();
+        let addr = proxy_of(built.clone()).await;
+        assert_eq!(Raw::connect(addr).await.get("/").await.0, 502);
+        soon("the back-off ends", || built.state().circuit == Circuit::HalfOpen).await;
+        let mut probe = Raw::connect(addr).await;
+        probe.ask("/").await;
+        soon("a request has the only place", || asked.load(Ordering::Relaxed) == 2).await;
+        let asking = async { Raw::connect(addr).await.get("/").await.0 };
+        assert_eq!(timeout(SOON, asking).await.expect("it queues"), 503);
+    });
+}
+
+#[test]
 fn large_heads_are_refused() {
     on_both(async || {
         let upstream = start(async |request| {

@@ -9,6 +9,7 @@ mod interim;
 mod kept;
 mod limits;
 mod passing;
+mod shared;
 mod tls;
 mod tokens;
 
