@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millstream::sse::log::disk::{Disk, DiskError, Durability};
 
 use crate::support::alone;
-use crate::support::http::on_both;
+use crate::support::http::{Flavour, on_both, watched};
 use crate::support::report::report;
 use crate::{close, contents, filled, forgetful, hub, numbers, open, reader, segments, send, small};
 
@@ -99,6 +101,34 @@ fn a_flipped_bit_is_never_taken_for_an_event() {
     });
 }
 
+/// An event may contain what looks like a later record.
+#[test]
+fn a_head_inside_of_an_event_is_no_record() {
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        filled(Disk::builder(dir.path()), 2).await;
+        let disk = open(dir.path()).await;
+        let hub = hub(&disk);
+        let rest = "data: more\nid: 4\n\n";
+        let head = format!(":{:08x}+", rest.len());
+        let forged = format!("{head}{:08x}", crc32c(format!("{head}{rest}").as_bytes()));
+        let slow = ":00100000+00000000\n".repeat(100_000);
+        send(&hub, "not complete");
+        send(&hub, format!("{slow}{forged}\nmore"));
+        disk.flush().await.unwrap();
+        assert_eq!(disk.state().commits, 1);
+        close(hub, disk).await;
+        let path = &segments(dir.path())[0];
+        let mut bytes = fs::read(path).unwrap();
+        assert!(bytes.ends_with(format!("{forged}\n{rest}").as_bytes()));
+        let at = bytes.windows(8).position(|text| text == b"complete").unwrap();
+        bytes[at] ^= 1;
+        fs::write(path, bytes).unwrap();
+        let disk = open(dir.path()).await;
+        assert_eq!(disk.state().next, 3);
+    });
+}
+
 /// Fills several segments. Returns the first events of them.
 async fn several(dir: &Path) -> Vec<usize> {
     filled(small(dir), 400).await;
@@ -130,6 +160,61 @@ fn a_full_segment_that_is_damaged_leaves_a_gap() {
         let error = state.error.unwrap();
         assert!(error.starts_with(path.to_str().unwrap()) && error.contains("offset 1"), "{error}");
         assert_eq!((state.damaged, state.failed), (1, false));
+    });
+}
+
+/// Counts the warnings about events that cannot be read.
+struct Warnings(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "millstream" && *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn damage_is_logged_once() {
+    if alone::ran_in_child() {
+        return;
+    }
+    let warnings = Arc::new(AtomicUsize::new(0));
+    // Also for the threads that read.
+    tracing::subscriber::set_global_default(Warnings(Arc::clone(&warnings))).unwrap();
+    watched(move || {
+        Flavour::CurrentThread.runtime().block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let firsts = several(dir.path()).await;
+            for path in &segments(dir.path())[..2] {
+                let mut bytes = fs::read(path).unwrap();
+                bytes[2000] ^= 1;
+                fs::write(path, bytes).unwrap();
+            }
+            let disk = small(dir.path()).open().await.unwrap();
+            for _ in 0..5 {
+                contents(&disk).await;
+            }
+            // Also for readers that begin behind the damage.
+            let hub = forgetful(&disk);
+            assert!(reader(&hub, &(firsts[1] - 2).to_string()).next().await.is_gap());
+            assert_eq!(disk.state().damaged, 11);
+            assert!((2..4).contains(&warnings.load(Ordering::Relaxed)), "{warnings:?}");
+        });
     });
 }
 
@@ -207,6 +292,28 @@ fn an_empty_segment_keeps_the_next_id() {
         let disk = open(dir.path()).await;
         assert_eq!((disk.state().segments, disk.state().next), (2, 8));
         assert_eq!(contents(&disk).await, numbers(0, 7));
+    });
+}
+
+#[test]
+fn files_of_no_segment_are_ignored_or_removed() {
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        filled(small(dir.path()), 400).await;
+        let end = |path: &Path| path.extension().is_some_and(|end| end == "index");
+        let indexes = || {
+            let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+            let mut all: Vec<_> = names.filter(|path| end(path)).collect();
+            all.sort();
+            all
+        };
+        let before = indexes();
+        assert!(before.len() > 1);
+        fs::write(dir.path().join("00000000000000000002.index"), "of a removed segment").unwrap();
+        fs::write(dir.path().join("18446744073709551615.events"), "").unwrap();
+        let disk = open(dir.path()).await;
+        assert_eq!((disk.state().next, indexes()), (401, before));
+        assert_eq!(contents(&disk).await, numbers(0, 400));
     });
 }
 

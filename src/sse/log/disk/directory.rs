@@ -84,11 +84,11 @@ impl Directory {
         call::status(self.fd.as_fd()).is_ok_and(|found| found.stx_nlink == 0)
     }
 
-    /// Returns the first events of the segments, in order.
-    pub(super) fn segments(&self) -> Result<Vec<u64>, DiskError> {
+    /// Returns the first events of the segments that have such a file, in order.
+    pub(super) fn firsts(&self, kind: Kind) -> Result<Vec<u64>, DiskError> {
         let (names, _) = dir::names_blocking(self.fd.as_fd(), usize::MAX)
             .map_err(DiskError::io(&self.path, "read the directory"))?;
-        let mut firsts: Vec<u64> = names.iter().filter_map(|(name, _)| first_of(name)).collect();
+        let mut firsts: Vec<u64> = names.iter().filter_map(|(name, _)| first_of(name, kind)).collect();
         firsts.sort_unstable();
         Ok(firsts)
     }
@@ -149,9 +149,10 @@ fn name(first: u64, kind: Kind) -> OsString {
     .into()
 }
 
-fn first_of(found: &OsStr) -> Option<u64> {
-    let first = found.to_str()?.strip_suffix(".events")?.parse().ok()?;
-    (name(first, Kind::Events) == found && first > 0).then_some(first)
+fn first_of(found: &OsStr, kind: Kind) -> Option<u64> {
+    let first = found.to_str()?.split_once('.')?.0.parse().ok()?;
+    // Numbers beyond are not reached; from a stray file of that name they would overflow.
+    ((1..=i64::MAX as u64).contains(&first) && name(first, kind) == found).then_some(first)
 }
 
 #[cfg(test)]
@@ -160,8 +161,12 @@ mod tests {
 
     #[test]
     fn only_names_of_segments_are_segments() {
-        assert_eq!(first_of(&name(17, Kind::Events)), Some(17));
-        assert_eq!(first_of(&name(u64::MAX, Kind::Events)), Some(u64::MAX));
+        let (last, events) = (i64::MAX as u64, Kind::Events);
+        for first in [17, last] {
+            assert_eq!(first_of(&name(first, events), events), Some(first));
+            assert_eq!(first_of(&name(first, Kind::Index), Kind::Index), Some(first));
+        }
+        assert_eq!(first_of(&name(last + 1, events), events), None);
         for other in [
             "17.events",
             "00000000000000000000.events",
@@ -169,7 +174,7 @@ mod tests {
             "lock",
             "+0000000000000000017.events",
         ] {
-            assert_eq!(first_of(OsStr::new(other)), None, "{other}");
+            assert_eq!(first_of(OsStr::new(other), events), None, "{other}");
         }
     }
 }
