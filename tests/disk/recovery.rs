@@ -104,28 +104,30 @@ fn a_flipped_bit_is_never_taken_for_an_event() {
 /// An event may contain what looks like a later record.
 #[test]
 fn a_head_inside_of_an_event_is_no_record() {
-    on_both(async || {
-        let dir = tempfile::tempdir().unwrap();
-        filled(Disk::builder(dir.path()), 2).await;
-        let disk = open(dir.path()).await;
-        let hub = hub(&disk);
-        let rest = "data: more\nid: 4\n\n";
-        let head = format!(":{:08x}+", rest.len());
-        let forged = format!("{head}{:08x}", crc32c(format!("{head}{rest}").as_bytes()));
-        let slow = ":00100000+00000000\n".repeat(100_000);
-        send(&hub, "not complete");
-        send(&hub, format!("{slow}{forged}\nmore"));
-        disk.flush().await.unwrap();
-        assert_eq!(disk.state().commits, 1);
-        close(hub, disk).await;
-        let path = &segments(dir.path())[0];
-        let mut bytes = fs::read(path).unwrap();
-        assert!(bytes.ends_with(format!("{forged}\n{rest}").as_bytes()));
-        let at = bytes.windows(8).position(|text| text == b"complete").unwrap();
-        bytes[at] ^= 1;
-        fs::write(path, bytes).unwrap();
-        let disk = open(dir.path()).await;
-        assert_eq!(disk.state().next, 3);
+    watched(|| {
+        Flavour::CurrentThread.runtime().block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            filled(Disk::builder(dir.path()), 2).await;
+            let disk = open(dir.path()).await;
+            let hub = hub(&disk);
+            let rest = "data: more\nid: 4\n\n";
+            let head = format!(":{:08x}+", rest.len());
+            let forged = format!("{head}{:08x}", crc32c(format!("{head}{rest}").as_bytes()));
+            let slow = ":00100000+00000000\n".repeat(100_000);
+            send(&hub, "not complete");
+            send(&hub, format!("{slow}{forged}\nmore"));
+            disk.flush().await.unwrap();
+            assert_eq!(disk.state().commits, 1);
+            close(hub, disk).await;
+            let path = &segments(dir.path())[0];
+            let mut bytes = fs::read(path).unwrap();
+            assert!(bytes.ends_with(format!("{forged}\n{rest}").as_bytes()));
+            let at = bytes.windows(8).position(|text| text == b"complete").unwrap();
+            bytes[at] ^= 1;
+            fs::write(path, bytes).unwrap();
+            let disk = open(dir.path()).await;
+            assert_eq!(disk.state().next, 3);
+        });
     });
 }
 

@@ -84,13 +84,14 @@ impl Directory {
         call::status(self.fd.as_fd()).is_ok_and(|found| found.stx_nlink == 0)
     }
 
-    /// Returns the first events of the segments that have such a file, in order.
-    pub(super) fn firsts(&self, kind: Kind) -> Result<Vec<u64>, DiskError> {
+    /// Returns the first events of the segments, in order, and those of the indexes.
+    pub(super) fn firsts(&self) -> Result<(Vec<u64>, Vec<u64>), DiskError> {
         let (names, _) = dir::names_blocking(self.fd.as_fd(), usize::MAX)
             .map_err(DiskError::io(&self.path, "read the directory"))?;
-        let mut firsts: Vec<u64> = names.iter().filter_map(|(name, _)| first_of(name, kind)).collect();
-        firsts.sort_unstable();
-        Ok(firsts)
+        let of = |kind| names.iter().filter_map(move |(name, _)| first_of(name, kind)).collect::<Vec<_>>();
+        let mut segments = of(Kind::Events);
+        segments.sort_unstable();
+        Ok((segments, of(Kind::Index)))
     }
 
     pub(super) fn status(&self, first: u64) -> io::Result<Metadata> {

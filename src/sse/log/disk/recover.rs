@@ -30,7 +30,7 @@ pub(super) struct Opened {
 
 pub(super) fn open(options: &DiskBuilder) -> Result<Opened, DiskError> {
     let directory = Directory::open(&options.path)?;
-    let mut firsts = directory.firsts(Kind::Events)?;
+    let (mut firsts, indexes) = directory.firsts()?;
     let Some(last) = firsts.pop() else { return create(directory, options.durability) };
     let mut list = Vec::with_capacity(firsts.len() + 1);
     for &first in &firsts {
@@ -61,7 +61,7 @@ pub(super) fn open(options: &DiskBuilder) -> Result<Opened, DiskError> {
         directory.sync()?;
     }
     // Left by segments whose removal was not completed.
-    for first in directory.firsts(Kind::Index)?.into_iter().filter(|first| firsts.binary_search(first).is_err()) {
+    for first in indexes.into_iter().filter(|first| firsts.binary_search(first).is_err()) {
         let _ = directory.remove(first, Kind::Index);
     }
     let changed = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);

@@ -76,8 +76,8 @@ impl Writer {
         let Opened { segments, file, .. } = opened;
         let (file, next, last) = (Arc::clone(file), segments.next(), segments.last());
         let (first, len, reading) = (last.first, last.len, Arc::clone(&last.reading));
-        // It is not known, so the first commit begins another segment if they are removed by age.
-        let begun = SystemTime::UNIX_EPOCH;
+        // If it has events, the time is not known: the first commit begins another segment if they are removed by age.
+        let begun = if len > 0 { SystemTime::UNIX_EPOCH } else { SystemTime::now() };
         Self { file, first, len, next, begun, reading, buf: Vec::new(), left: Vec::new() }
     }
 
