@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use millstream::sse::log::disk::{Disk, DiskError, Durability};
 
@@ -370,6 +371,54 @@ fn opening_reads_only_the_last_segment() {
         send(&hub, "end");
         let got = reader(&hub, "160900").data(101).await;
         assert_eq!(got[100], "end");
+    });
+}
+
+/// Sets the peak of the memory of this process to what it has now. Returns that, in MiB.
+fn reset_peak() -> f64 {
+    fs::write("/proc/self/clear_refs", "5").unwrap();
+    memory("VmRSS:")
+}
+
+fn memory(what: &str) -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+}
+
+/// The whole last segment is read, and none of the others.
+#[test]
+#[ignore = "a measurement of the release build"]
+fn ten_gib_are_opened_in_two_seconds_and_32_mib() {
+    const SEGMENT: u64 = 64 << 20;
+    watched(|| {
+        Flavour::TwoWorkers.runtime().block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let path = |n: u64| dir.path().join(format!("{:020}.events", 1 + n * 1000));
+            for n in 0..159 {
+                // Holes take no space.
+                fs::File::create(path(n)).unwrap().set_len(SEGMENT).unwrap();
+            }
+            fs::write(path(159), "").unwrap();
+            let builder = || Disk::builder(dir.path()).keep_bytes(u64::MAX).durability(Durability::Process);
+            let disk = builder().open().await.unwrap();
+            let hub = forgetful(&disk);
+            while disk.state().bytes < 160 * SEGMENT - (1 << 20) {
+                (0..500).for_each(|_| send(&hub, "x".repeat(1000)));
+                disk.flush().await.unwrap();
+            }
+            drop((hub, disk));
+            while builder().open().await.is_err_and(|e| e.is_locked()) {
+                tokio::task::yield_now().await;
+            }
+            let (memory_before, begun) = (reset_peak(), Instant::now());
+            let disk = builder().durability(Durability::Disk).open().await.unwrap();
+            let (seconds, peak) = (begun.elapsed().as_secs_f64(), memory("VmHWM:"));
+            let state = disk.state();
+            assert_eq!((state.segments, state.bytes >> 20), (160, 10239));
+            println!("10 GiB opened in {seconds:.3} s; {:.1} MiB more, {peak:.1} MiB in total", peak - memory_before);
+            assert!(seconds <= 2.0 && peak <= 32.0);
+        });
     });
 }
 

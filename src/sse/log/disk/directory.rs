@@ -50,14 +50,14 @@ impl Drop for Lock {
 impl Directory {
     /// Opens and locks the directory, and creates it if needed.
     pub(super) fn open(path: &Path) -> Result<Self, DiskError> {
-        let is_new = !path.is_dir();
+        let absolute = std::path::absolute(path).map_err(DiskError::io(path, "find the directory"))?;
+        let new: Vec<&Path> = absolute.ancestors().take_while(|dir| !dir.is_dir()).collect();
         std::fs::create_dir_all(path).map_err(DiskError::io(path, "create the directory"))?;
         let fd = file::open_directory(path).map_err(DiskError::io(path, "open the directory"))?;
         let lock = lock(&fd).map_err(DiskError::io(&path.join(LOCK), "lock the file"))?;
         let lock = lock.ok_or_else(|| DiskError::Locked { path: path.to_owned() })?;
-        if is_new && let Some(parent) = path.canonicalize().ok().as_deref().and_then(Path::parent) {
-            let parent_fd = file::open_directory(parent);
-            let synced = parent_fd.and_then(|parent| file::sync(parent.as_fd()));
+        for parent in new.into_iter().filter_map(Path::parent) {
+            let synced = file::open_directory(parent).and_then(|parent| file::sync(parent.as_fd()));
             synced.map_err(DiskError::io(parent, "sync the directory"))?;
         }
         Ok(Self { path: path.to_owned(), fd, _lock: lock })

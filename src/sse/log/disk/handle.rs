@@ -68,6 +68,9 @@ const READS: usize = 4;
 ///   is damaged although a later commit followed it, opening fails with [`DiskError::Damaged`]: nothing that was
 ///   confirmed is removed silently. [`Durability::Process`](super::Durability::Process) cannot tell these cases apart
 ///   and truncates.
+/// * **Ids.** An id is used again only if its event was lost: with [`Durability::Process`](super::Durability::Process) by
+///   a power cut, or if the directory is removed or an older copy restored. A reader of a lost event gets an event `gap`
+///   if the log has not given its id again when it reconnects. Later it continues behind the new event with this id.
 /// * **Gaps.** Old segments are removed as a whole, see [`keep_bytes`](DiskBuilder::keep_bytes). A reader that is
 ///   behind them gets an event `gap` with the number of missed events. So does a reader of events whose segment is
 ///   damaged; the file and the offset are in [`state`](Self::state).
@@ -79,13 +82,17 @@ const READS: usize = 4;
 /// * **Other errors** of a write, any error of a sync, and a removed directory end the log: what is not committed is
 ///   [given up](DiskState::given_up), and sends fail with [`SendError::Log`]. The sync is not repeated, because the
 ///   kernel forgets what it could not write. Streams stay open. Open the log again, which checks what the disk has.
+/// * **No descriptors left** for a replay: it is repeated for 5 s. Then the reader gets an event `gap`.
+/// * **A runtime that stands still.** One hub commits for all, in its runtime. If that runtime is neither run nor
+///   dropped, for example between two calls of `block_on`, the sends of all hubs wait.
 ///
 /// # Memory and descriptors
 ///
 /// Each segment that readers have used has an index in memory, of 8 bytes for each 64 KiB. Pages for readers are
 /// ranges of segments as they are, with their checksums as comments: of at most 256 KiB or one event, read by at most
-/// four jobs at a time. The checksums are verified before. Pages are mapped, and long ones are sent by `sendfile`, so
-/// **no other program may change or truncate a segment.** The log has three descriptors open, and one for each page.
+/// four jobs at a time. The checksums are verified before. Pages of 32 KiB and more are mapped and sent by `sendfile`, so
+/// **no other program may change or truncate a segment.** The log has three descriptors open, and one for each other
+/// segment with pages that are mapped.
 ///
 /// # Closing
 ///

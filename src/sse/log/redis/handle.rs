@@ -75,6 +75,9 @@ use crate::sse::{Event, SendError};
 /// event is not detected if no entry of its writer was seen before. Ids are made of the clock of Redis: when one server
 /// replaces another, its clock must not be behind by more than the switch takes.
 ///
+/// One hub appends for all hubs of a log, in its runtime. If that runtime is neither run nor dropped, for example between
+/// two calls of `block_on`, the sends of all hubs wait.
+///
 /// Other programs may append: `XADD news * data hello event greeting`; the other fields are `retry` in milliseconds and
 /// `comment`.
 ///
