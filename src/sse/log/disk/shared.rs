@@ -64,6 +64,7 @@ impl Shared {
         let mut sinks = self.sinks();
         // Also for an empty log: 0 is before every event.
         sink.start(Some(&sinks.last.to_string()));
+        sinks.list.retain(|other| !other.is_closed());
         sinks.list.push(sink);
     }
 
