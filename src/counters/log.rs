@@ -128,6 +128,13 @@ pub(crate) fn disk_full(error: &str) {
 }
 
 #[cfg(feature = "disk")]
+pub(crate) fn disk_not_removed(error: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", error, "an old segment of the log of events cannot be removed");
+    let _ = error;
+}
+
+#[cfg(feature = "disk")]
 pub(crate) fn disk_damaged(error: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "millstream", error, "events of the log cannot be read; a reader gets a gap");

@@ -36,6 +36,22 @@ fn a_burst_is_one_write_and_one_sync() {
 }
 
 #[test]
+fn new_directories_are_synced() {
+    const NAME: &str = "calls::new_directories_are_synced";
+    if child::task().is_some() {
+        return Flavour::CurrentThread.runtime().block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            open(&dir.path().join("a/b/c")).await;
+            open(&dir.path().join("a/b/c")).await;
+        });
+    }
+    let Some(trace) = strace::run(&child::command(NAME, "x"), &["-y", "-e", "trace=fsync"]) else { return };
+    let synced = |end: &str| trace.lines().filter(|line| line.contains("fsync(") && line.contains(end)).count();
+    // Three parents once, and the directory itself each time.
+    assert_eq!((synced("/a>"), synced("/a/b>"), synced("/a/b/c>"), synced("fsync(")), (1, 1, 2, 5), "{trace}");
+}
+
+#[test]
 fn a_new_segment_syncs_its_directory() {
     const NAME: &str = "calls::a_new_segment_syncs_its_directory";
     const SEGMENTS: usize = 7;

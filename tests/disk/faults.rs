@@ -1,15 +1,17 @@
 //! Failures of the disk: what is confirmed is there, and what is not is said.
 
 use std::fs;
+use std::time::Duration;
 
 use millstream::sse::log::disk::{Disk, DiskError};
 use millstream::sse::{Event, SendError};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::http::{Flavour, on_both, watched};
 use crate::support::mounts::{Cut, Mount};
 use crate::support::report::report;
-use crate::support::{child, strace};
-use crate::{contents, filled, hub, numbers, open, reader, segments, send};
+use crate::support::{alone, child, strace};
+use crate::{contents, filled, forgetful, hub, kept, numbers, open, reader, segments, send};
 
 /// Runs `test` in a child whose calls are made to fail by strace, with the directory of a log. Returns what it printed.
 fn injected(name: &str, inject: &str, test: impl AsyncFnOnce(&str), then: impl AsyncFnOnce(&Disk)) {
@@ -54,7 +56,7 @@ fn a_failed_sync_ends_the_log_and_is_not_repeated() {
             let refused = hub.send(Event::new().data("late")).unwrap_err();
             assert!(matches!(refused, SendError::Log(_)) && report(&refused).contains("sync"), "{}", report(&refused));
             disk.flush().await.unwrap_err();
-            assert_eq!(live.rest(std::time::Duration::from_millis(300)).await, []);
+            assert_eq!(live.rest(Duration::from_millis(300)).await, []);
         },
         async |disk| assert_eq!(contents(disk).await, numbers(0, 3)),
     );
@@ -167,6 +169,61 @@ fn a_directory_that_is_removed_ends_the_log() {
         assert!(error.is_removed() && error.to_string().contains(path.to_str().unwrap()), "{error}");
         assert!(matches!(hub.send(Event::new()), Err(SendError::Log(_))));
         assert!(disk.state().error.unwrap().contains("removed"));
+    });
+}
+
+#[test]
+fn a_replay_waits_for_a_descriptor() {
+    if alone::ran_in_child() {
+        return;
+    }
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        filled(crate::small(dir.path()), 200).await;
+        let disk = open(dir.path()).await;
+        let hub = forgetful(&disk);
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+        let mut reader = reader(&hub, "0");
+        assert_eq!(reader.rest(Duration::from_millis(500)).await, []);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        assert_eq!(reader.data(200).await, numbers(0, 200));
+        assert_eq!(disk.state().error, None);
+    });
+}
+
+#[test]
+fn a_segment_that_cannot_be_removed_is_removed_later() {
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = crate::small(dir.path()).keep_segments(2).open().await.unwrap();
+        let hub = hub(&disk);
+        let more = async || {
+            send(&hub, "x".repeat(1000));
+            disk.flush().await.unwrap();
+        };
+        let first = dir.path().join("00000000000000000001.events");
+        let other = dir.path().join("other");
+        while segments(dir.path()).len() < 2 {
+            more().await;
+        }
+        fs::rename(&first, &other).unwrap();
+        // It cannot be removed as a file.
+        fs::create_dir(&first).unwrap();
+        while disk.state().error.is_none() {
+            more().await;
+            assert!(disk.state().next < 100, "nobody was told");
+        }
+        let error = disk.state().error.unwrap();
+        assert!(error.starts_with(first.to_str().unwrap()) && error.contains("remove"), "{error}");
+        fs::remove_dir(&first).unwrap();
+        fs::rename(&other, &first).unwrap();
+        while disk.state().error.is_some() {
+            more().await;
+            assert!(disk.state().next < 200, "it is not tried again");
+        }
+        assert_eq!(kept(&disk).await.len(), 2);
+        assert!(!first.exists() && !disk.state().failed);
     });
 }
 

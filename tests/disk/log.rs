@@ -51,8 +51,30 @@ fn a_reader_continues_after_a_restart_where_it_was() {
         }
         assert_eq!(reader(&hub, "200").rest(QUIET).await, []);
         // Not an id of the log.
-        for unknown in ["007", "x", "1-0", "99999999999999999999"] {
+        for unknown in ["007", "x", "1-0", "201", "99999999999999999999"] {
             assert!(reader(&hub, unknown).next().await.is_gap(), "{unknown}");
+        }
+    });
+}
+
+/// A log that has lost its events gives their ids again.
+#[test]
+fn a_reader_that_is_ahead_of_the_log_gets_a_gap() {
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        filled(small(&path), 100).await;
+        std::fs::remove_dir_all(&path).unwrap();
+        let disk = open(&path).await;
+        let hub = hub(&disk);
+        let mut early = reader(&hub, "100");
+        (0..50).for_each(|n| send(&hub, n));
+        disk.flush().await.unwrap();
+        let mut late = reader(&hub, "100");
+        (50..150).for_each(|n| send(&hub, n));
+        for reader in [&mut early, &mut late] {
+            assert!(reader.next().await.is_gap());
+            assert_eq!(reader.data(150).await, numbers(0, 150));
         }
     });
 }
@@ -222,6 +244,21 @@ fn segments_are_removed_by_age() {
         let disk = small(dir.path()).keep_for(Duration::from_secs(900)).open().await.unwrap();
         assert_eq!(segments(dir.path()), all[2..]);
         assert_eq!(disk.state().segments, all.len() - 2);
+    });
+}
+
+/// The time at which a segment was begun is not known after a restart.
+#[test]
+fn a_restart_begins_a_segment_if_segments_are_removed_by_age() {
+    on_both(async || {
+        let (aged, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for _ in 0..3 {
+            filled(Disk::builder(aged.path()).keep_for(Duration::from_secs(900)), 2).await;
+            filled(Disk::builder(kept.path()), 2).await;
+        }
+        assert_eq!((segments(aged.path()).len(), segments(kept.path()).len()), (3, 1));
+        let disk = open(aged.path()).await;
+        assert_eq!(contents(&disk).await, ["0", "1", "0", "1", "0", "1"]);
     });
 }
 

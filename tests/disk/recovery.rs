@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use millstream::sse::log::disk::{Disk, DiskError, Durability};
 
 use crate::support::alone;
-use crate::support::http::on_both;
+use crate::support::http::{Flavour, on_both, watched};
 use crate::support::report::report;
 use crate::{close, contents, filled, forgetful, hub, numbers, open, reader, segments, send, small};
 
@@ -28,15 +31,20 @@ fn parts(dir: &Path) -> (Vec<u8>, Vec<usize>) {
 
 /// Creates three commits, the last one of three events.
 async fn three_commits() -> (Vec<u8>, Vec<usize>) {
-    let dir = tempfile::tempdir().unwrap();
-    filled(Disk::builder(dir.path()), 2).await;
-    let disk = open(dir.path()).await;
-    let hub = hub(&disk);
-    (2..5).for_each(|n| send(&hub, n));
-    disk.flush().await.unwrap();
-    assert_eq!(disk.state().commits, 1);
-    close(hub, disk).await;
-    parts(dir.path())
+    loop {
+        let dir = tempfile::tempdir().unwrap();
+        filled(Disk::builder(dir.path()), 2).await;
+        let disk = open(dir.path()).await;
+        let hub = hub(&disk);
+        (2..5).for_each(|n| send(&hub, n));
+        disk.flush().await.unwrap();
+        let commits = disk.state().commits;
+        close(hub, disk).await;
+        // Another thread may have begun a commit between two sends.
+        if commits == 1 {
+            return parts(dir.path());
+        }
+    }
 }
 
 #[test]
@@ -99,6 +107,36 @@ fn a_flipped_bit_is_never_taken_for_an_event() {
     });
 }
 
+/// An event may contain what looks like a later record.
+#[test]
+fn a_head_inside_of_an_event_is_no_record() {
+    watched(|| {
+        Flavour::CurrentThread.runtime().block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            filled(Disk::builder(dir.path()), 2).await;
+            let disk = open(dir.path()).await;
+            let hub = hub(&disk);
+            let rest = "data: more\nid: 4\n\n";
+            let head = format!(":{:08x}+", rest.len());
+            let forged = format!("{head}{:08x}", crc32c(format!("{head}{rest}").as_bytes()));
+            let slow = ":00100000+00000000\n".repeat(100_000);
+            send(&hub, "not complete");
+            send(&hub, format!("{slow}{forged}\nmore"));
+            disk.flush().await.unwrap();
+            assert_eq!(disk.state().commits, 1);
+            close(hub, disk).await;
+            let path = &segments(dir.path())[0];
+            let mut bytes = fs::read(path).unwrap();
+            assert!(bytes.ends_with(format!("{forged}\n{rest}").as_bytes()));
+            let at = bytes.windows(8).position(|text| text == b"complete").unwrap();
+            bytes[at] ^= 1;
+            fs::write(path, bytes).unwrap();
+            let disk = open(dir.path()).await;
+            assert_eq!(disk.state().next, 3);
+        });
+    });
+}
+
 /// Fills several segments. Returns the first events of them.
 async fn several(dir: &Path) -> Vec<usize> {
     filled(small(dir), 400).await;
@@ -130,6 +168,61 @@ fn a_full_segment_that_is_damaged_leaves_a_gap() {
         let error = state.error.unwrap();
         assert!(error.starts_with(path.to_str().unwrap()) && error.contains("offset 1"), "{error}");
         assert_eq!((state.damaged, state.failed), (1, false));
+    });
+}
+
+/// Counts the warnings about events that cannot be read.
+struct Warnings(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "millstream" && *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn damage_is_logged_once() {
+    if alone::ran_in_child() {
+        return;
+    }
+    let warnings = Arc::new(AtomicUsize::new(0));
+    // Also for the threads that read.
+    tracing::subscriber::set_global_default(Warnings(Arc::clone(&warnings))).unwrap();
+    watched(move || {
+        Flavour::CurrentThread.runtime().block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let firsts = several(dir.path()).await;
+            for path in &segments(dir.path())[..2] {
+                let mut bytes = fs::read(path).unwrap();
+                bytes[2000] ^= 1;
+                fs::write(path, bytes).unwrap();
+            }
+            let disk = small(dir.path()).open().await.unwrap();
+            for _ in 0..5 {
+                contents(&disk).await;
+            }
+            // Also for readers that begin behind the damage.
+            let hub = forgetful(&disk);
+            assert!(reader(&hub, &(firsts[1] - 2).to_string()).next().await.is_gap());
+            assert_eq!(disk.state().damaged, 11);
+            assert!((2..4).contains(&warnings.load(Ordering::Relaxed)), "{warnings:?}");
+        });
     });
 }
 
@@ -211,6 +304,28 @@ fn an_empty_segment_keeps_the_next_id() {
 }
 
 #[test]
+fn files_of_no_segment_are_ignored_or_removed() {
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        filled(small(dir.path()), 400).await;
+        let end = |path: &Path| path.extension().is_some_and(|end| end == "index");
+        let indexes = || {
+            let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+            let mut all: Vec<_> = names.filter(|path| end(path)).collect();
+            all.sort();
+            all
+        };
+        let before = indexes();
+        assert!(before.len() > 1);
+        fs::write(dir.path().join("00000000000000000002.index"), "of a removed segment").unwrap();
+        fs::write(dir.path().join("18446744073709551615.events"), "").unwrap();
+        let disk = open(dir.path()).await;
+        assert_eq!((disk.state().next, indexes()), (401, before));
+        assert_eq!(contents(&disk).await, numbers(0, 400));
+    });
+}
+
+#[test]
 fn what_is_no_directory_of_a_log_is_an_error() {
     on_both(async || {
         let dir = tempfile::tempdir().unwrap();
@@ -225,42 +340,59 @@ fn what_is_no_directory_of_a_log_is_an_error() {
     });
 }
 
-/// 10 GiB in 160 segments, of which one is read.
+/// Returns a number of a file in `/proc/self`.
+fn own(file: &str, name: &str) -> usize {
+    let text = fs::read_to_string(format!("/proc/self/{file}")).unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    value.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// 10 GiB in 160 segments, of which the last one is read, in small parts.
 #[test]
 fn opening_reads_only_the_last_segment() {
     const SEGMENT: u64 = 64 << 20;
+    const FIRST: u64 = 159_001;
     if alone::ran_in_child() {
         return;
     }
-    on_both(async || {
-        let dir = tempfile::tempdir().unwrap();
-        for n in 0..160 {
-            // Holes take no space.
-            let path = dir.path().join(format!("{:020}.events", 1 + n * 1000));
-            fs::File::create(path).unwrap().set_len(SEGMENT).unwrap();
-        }
-        let event = |id: u64| {
-            let event = format!("data: {}\nid: {id}\n\n", "x".repeat(1000));
-            let head = format!(":{:08x}+", event.len());
-            let sum = crc32c(format!("{head}{event}").as_bytes());
-            format!("{head}{sum:08x}\n{event}")
-        };
-        let last: String = (160_001..161_001).map(event).collect();
-        fs::write(dir.path().join("00000000000000160001.events"), &last).unwrap();
-        let read = || {
-            let io = fs::read_to_string("/proc/self/io").unwrap();
-            io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse::<usize>().unwrap()
-        };
-        let before = read();
-        let disk = Disk::builder(dir.path()).keep_bytes(u64::MAX).open().await.unwrap();
-        let read = read() - before;
-        assert!(read < last.len() + (64 << 10), "{read} bytes were read");
-        let state = disk.state();
-        assert_eq!((state.segments, state.bytes, state.next), (161, 160 * SEGMENT + last.len() as u64, 161_001));
-        let hub = forgetful(&disk);
-        send(&hub, "end");
-        let got = reader(&hub, "160900").data(101).await;
-        assert_eq!(got[100], "end");
+    watched(|| {
+        Flavour::CurrentThread.runtime().block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let path = |first: u64| dir.path().join(format!("{first:020}.events"));
+            for n in 0..159 {
+                // Holes take no space.
+                fs::File::create(path(1 + n * 1000)).unwrap().set_len(SEGMENT).unwrap();
+            }
+            fs::write(path(FIRST), "").unwrap();
+            let builder = || Disk::builder(dir.path()).keep_bytes(u64::MAX);
+            let disk = builder().durability(Durability::Process).open().await.unwrap();
+            let filling = hub(&disk);
+            while disk.state().bytes < 160 * SEGMENT - (1 << 20) {
+                (0..500).for_each(|_| send(&filling, "x".repeat(1000)));
+                disk.flush().await.unwrap();
+            }
+            let before = disk.state();
+            drop((filling, disk));
+            while builder().open().await.is_err_and(|e| e.is_locked()) {
+                tokio::task::yield_now().await;
+            }
+            // From here on the peak is that of the opening.
+            let is_reset = fs::write("/proc/self/clear_refs", "5").is_ok();
+            let (read, memory, begun) = (own("io", "rchar: "), own("status", "VmRSS:"), Instant::now());
+            let disk = builder().open().await.unwrap();
+            let (took, peak) = (begun.elapsed(), own("status", "VmHWM:"));
+            let (read, more) = (own("io", "rchar: ") - read, peak.saturating_sub(memory));
+            println!("10 GiB were opened in {took:?} with {more} KiB more memory, {peak} KiB in total");
+            let len = fs::metadata(path(FIRST)).unwrap().len() as usize;
+            assert!(len > 60 << 20 && read < len + (64 << 10), "{read} bytes of {len} were read");
+            assert!(!is_reset || more < 8 << 10, "{more} KiB");
+            let state = disk.state();
+            assert_eq!((state.segments, state.bytes, state.next), (160, before.bytes, before.next));
+            let hub = forgetful(&disk);
+            send(&hub, "end");
+            let got = reader(&hub, &(before.next - 101).to_string()).data(101).await;
+            assert_eq!(got[100], "end");
+        });
     });
 }
 

@@ -1,6 +1,8 @@
 //! Pages: readers that catch up while events are appended, compressed ones, and what is sent by `sendfile`.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fs;
 use std::io::Read;
 use std::time::Duration;
 
@@ -124,7 +126,7 @@ fn compressed_readers_get_the_same_in_short_frames() {
         }
         assert!(longest > 16 << 10 && longest < 18 << 10, "{longest}");
         let mut segment = Vec::new();
-        std::fs::File::open(&crate::segments(dir.path())[0]).unwrap().read_to_end(&mut segment).unwrap();
+        fs::File::open(&crate::segments(dir.path())[0]).unwrap().read_to_end(&mut segment).unwrap();
         assert!(text == segment, "the segment itself");
     });
 }
@@ -164,6 +166,49 @@ fn pages_are_sent_by_sendfile() {
             match copies {
                 true => assert_eq!(sent, 0),
                 false => assert!(sent > len * 9 / 10, "{sent} of {len}"),
+            }
+        });
+    });
+}
+
+/// Returns the number of open descriptors of each segment.
+fn descriptors() -> Vec<usize> {
+    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+    let mut counts = BTreeMap::new();
+    for path in links.filter(|path| path.extension().is_some_and(|end| end == "events")) {
+        *counts.entry(path).or_default() += 1;
+    }
+    counts.into_values().collect()
+}
+
+#[test]
+fn a_segment_has_one_descriptor_and_short_pages_need_none() {
+    if alone::ran_in_child() {
+        return;
+    }
+    watched(|| {
+        Flavour::CurrentThread.runtime().block_on(async {
+            for (segment, expected) in [(300 << 10, vec![1, 1]), (0, vec![1])] {
+                let dir = tempfile::tempdir().unwrap();
+                many(Disk::builder(dir.path()).segment_bytes(segment), 2000).await;
+                let disk = Disk::builder(dir.path()).segment_bytes(segment).open().await.unwrap();
+                let hub = Hub::builder().replay(1).log(disk.clone()).build();
+                let mut held = Vec::new();
+                for _ in 0..20 {
+                    let mut body = hub.subscribe_from(Some("0")).unwrap();
+                    held.push((body.frame().await.unwrap().unwrap().into_data().unwrap(), body));
+                }
+                let expected = if lacks("mapping") { vec![1] } else { expected };
+                assert_eq!(descriptors(), expected, "segments of {segment} bytes");
+                // At the end, the descriptor of the writer is used.
+                held.clear();
+                for _ in 0..20 {
+                    let mut body = hub.subscribe_from(Some("1990")).unwrap();
+                    held.push((body.frame().await.unwrap().unwrap().into_data().unwrap(), body));
+                }
+                assert_eq!(descriptors(), [1], "segments of {segment} bytes");
+                drop(held);
+                close(hub, disk).await;
             }
         });
     });

@@ -3,12 +3,17 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 
 use crate::sse::SendError;
+
+/// Time for which a closed hub tries to empty the queue.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Approximate size of what is appended, for the bound of the queue.
 pub(super) trait Size {
@@ -180,6 +185,55 @@ impl<T: Size> Queue<T> {
         let last = self.inner().last;
         // The sender is in `self`, so this does not fail.
         let _ = self.done.subscribe().wait_for(|&done| done >= last).await;
+    }
+}
+
+/// A log whose hubs empty a queue.
+pub(super) trait Queued {
+    type Item: Size;
+
+    fn queue(&self) -> &Queue<Self::Item>;
+
+    /// Gives up what waits, unless a hub has entered since the last one has left.
+    fn give_up_left(&self);
+}
+
+/// A hub that empties the queue of its log until it is dropped, which also happens when its runtime ends.
+pub(super) struct Running<L: Queued> {
+    log: Arc<L>,
+    left: bool,
+}
+
+impl<L: Queued> Running<L> {
+    pub(super) fn new(log: &Arc<L>) -> Self {
+        log.queue().enter();
+        Self { log: Arc::clone(log), left: false }
+    }
+
+    /// Calls `write`, which empties the queue and does not return, until the hub is `closed` and the queue is empty or
+    /// the time for that is over.
+    pub(super) async fn serve<W: Future<Output = ()>>(
+        mut self,
+        closed: impl Future<Output = ()>,
+        write: impl Fn() -> W,
+    ) {
+        either(closed, write()).await;
+        let rest = async {
+            while !self.left {
+                either(self.log.queue().flushed(), write()).await;
+                // A sender that found the hub open may append late.
+                self.left = self.log.queue().leave_done();
+            }
+        };
+        let _ = timeout(GRACE, rest).await;
+    }
+}
+
+impl<L: Queued> Drop for Running<L> {
+    fn drop(&mut self) {
+        if !self.left && self.log.queue().leave() {
+            self.log.give_up_left();
+        }
     }
 }
 

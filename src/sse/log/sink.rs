@@ -45,6 +45,11 @@ impl Sink {
         self.hub.upgrade().ok_or(SendError::Closed)?.deliver_encoded(id, event)
     }
 
+    #[cfg(feature = "disk")]
+    pub(super) fn is_closed(&self) -> bool {
+        *self.closed.borrow()
+    }
+
     /// Reports that the log has lost events after the last delivered one, and their number if known.
     pub fn gap(&self, missed: Option<u64>) {
         if let Some(hub) = self.hub.upgrade() {

@@ -8,7 +8,8 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Durability {
     /// Confirmed events survive the process, and are lost by a power cut or a crash of the kernel until the kernel has
-    /// written them. After that, the log may end earlier.
+    /// written them. After that, the log may end earlier, and gives [the ids of the lost events](super::Disk#guarantees)
+    /// again.
     Process,
     /// Confirmed events survive a power cut: each commit ends with
     /// [fdatasync(2)](https://man7.org/linux/man-pages/man2/fdatasync.2.html). Requires file systems that honour it,
@@ -79,8 +80,8 @@ impl DiskBuilder {
     }
 
     /// Sets the time after the last event of a segment until it is removed; by default it stays. A segment that has
-    /// been written for this time is ended by the next event, so events are in the log for at most about twice the time
-    /// while there are new ones. A log without new events keeps its last segment.
+    /// been written for this time, or by an earlier process, is ended by the next event, so events are in the log for at
+    /// most about twice the time while there are new ones. A log without new events keeps its last segment.
     pub fn keep_for(mut self, age: Duration) -> Self {
         self.keep.age = Some(age);
         self

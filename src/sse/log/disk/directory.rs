@@ -50,14 +50,14 @@ impl Drop for Lock {
 impl Directory {
     /// Opens and locks the directory, and creates it if needed.
     pub(super) fn open(path: &Path) -> Result<Self, DiskError> {
-        let is_new = !path.is_dir();
+        let absolute = std::path::absolute(path).map_err(DiskError::io(path, "find the directory"))?;
+        let new: Vec<&Path> = absolute.ancestors().take_while(|dir| !dir.is_dir()).collect();
         std::fs::create_dir_all(path).map_err(DiskError::io(path, "create the directory"))?;
         let fd = file::open_directory(path).map_err(DiskError::io(path, "open the directory"))?;
         let lock = lock(&fd).map_err(DiskError::io(&path.join(LOCK), "lock the file"))?;
         let lock = lock.ok_or_else(|| DiskError::Locked { path: path.to_owned() })?;
-        if is_new && let Some(parent) = path.canonicalize().ok().as_deref().and_then(Path::parent) {
-            let parent_fd = file::open_directory(parent);
-            let synced = parent_fd.and_then(|parent| file::sync(parent.as_fd()));
+        for parent in new.into_iter().filter_map(Path::parent) {
+            let synced = file::open_directory(parent).and_then(|parent| file::sync(parent.as_fd()));
             synced.map_err(DiskError::io(parent, "sync the directory"))?;
         }
         Ok(Self { path: path.to_owned(), fd, _lock: lock })
@@ -84,13 +84,14 @@ impl Directory {
         call::status(self.fd.as_fd()).is_ok_and(|found| found.stx_nlink == 0)
     }
 
-    /// Returns the first events of the segments, in order.
-    pub(super) fn segments(&self) -> Result<Vec<u64>, DiskError> {
+    /// Returns the first events of the segments, in order, and those of the indexes.
+    pub(super) fn firsts(&self) -> Result<(Vec<u64>, Vec<u64>), DiskError> {
         let (names, _) = dir::names_blocking(self.fd.as_fd(), usize::MAX)
             .map_err(DiskError::io(&self.path, "read the directory"))?;
-        let mut firsts: Vec<u64> = names.iter().filter_map(|(name, _)| first_of(name)).collect();
-        firsts.sort_unstable();
-        Ok(firsts)
+        let of = |kind| names.iter().filter_map(move |(name, _)| first_of(name, kind)).collect::<Vec<_>>();
+        let mut segments = of(Kind::Events);
+        segments.sort_unstable();
+        Ok((segments, of(Kind::Index)))
     }
 
     pub(super) fn status(&self, first: u64) -> io::Result<Metadata> {
@@ -149,9 +150,10 @@ fn name(first: u64, kind: Kind) -> OsString {
     .into()
 }
 
-fn first_of(found: &OsStr) -> Option<u64> {
-    let first = found.to_str()?.strip_suffix(".events")?.parse().ok()?;
-    (name(first, Kind::Events) == found && first > 0).then_some(first)
+fn first_of(found: &OsStr, kind: Kind) -> Option<u64> {
+    let first = found.to_str()?.split_once('.')?.0.parse().ok()?;
+    // Numbers beyond are not reached; from a stray file of that name they would overflow.
+    ((1..=i64::MAX as u64).contains(&first) && name(first, kind) == found).then_some(first)
 }
 
 #[cfg(test)]
@@ -160,8 +162,12 @@ mod tests {
 
     #[test]
     fn only_names_of_segments_are_segments() {
-        assert_eq!(first_of(&name(17, Kind::Events)), Some(17));
-        assert_eq!(first_of(&name(u64::MAX, Kind::Events)), Some(u64::MAX));
+        let (last, events) = (i64::MAX as u64, Kind::Events);
+        for first in [17, last] {
+            assert_eq!(first_of(&name(first, events), events), Some(first));
+            assert_eq!(first_of(&name(first, Kind::Index), Kind::Index), Some(first));
+        }
+        assert_eq!(first_of(&name(last + 1, events), events), None);
         for other in [
             "17.events",
             "00000000000000000000.events",
@@ -169,7 +175,7 @@ mod tests {
             "lock",
             "+0000000000000000017.events",
         ] {
-            assert_eq!(first_of(OsStr::new(other)), None, "{other}");
+            assert_eq!(first_of(OsStr::new(other), events), None, "{other}");
         }
     }
 }

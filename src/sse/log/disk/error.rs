@@ -105,7 +105,7 @@ impl fmt::Display for DiskError {
             Self::Damaged { path, offset, reason } => write!(
                 f,
                 "{}: the record at offset {offset} is damaged: {reason}; restore the file, or truncate it to {offset} \
-                 bytes and lose the events behind",
+                 bytes and lose the events after it",
                 path.display()
             ),
             Self::Removed { path } => {

@@ -7,24 +7,25 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::builder::DiskBuilder;
 use super::error::DiskError;
-use super::record::{EVENT_MAX, Encoded, ID_LEN, parse_id};
+use super::record::{EVENT_MAX, ID_LEN, Unnumbered, parse_id};
 use super::shared::Shared;
 use super::state::DiskState;
-use super::writer::{self, Outcome, Writer};
+use super::writer::{Outcome, Writer};
 use super::{recover, replay};
 use crate::runtime::blocking::BlockingTask;
-use crate::sse::log::queue::either;
+use crate::sse::log::queue::{Queue, Queued, Running};
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
 use crate::sse::{Event, SendError};
 
-/// Time for which a closed hub tries to commit what waits.
-const GRACE: Duration = Duration::from_secs(5);
 /// Time after which a commit that found no room is repeated.
 const RETRY: Duration = Duration::from_secs(1);
+/// Time for which a replay that found no descriptor is repeated, and the time between two attempts.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of concurrent reads for replays.
 const READS: usize = 4;
 
@@ -67,6 +68,9 @@ const READS: usize = 4;
 ///   is damaged although a later commit followed it, opening fails with [`DiskError::Damaged`]: nothing that was
 ///   confirmed is removed silently. [`Durability::Process`](super::Durability::Process) cannot tell these cases apart
 ///   and truncates.
+/// * **Ids.** An id is used again only if its event was lost: with [`Durability::Process`](super::Durability::Process) by
+///   a power cut, or if the directory is removed or an older copy restored. A reader of a lost event gets an event `gap`
+///   if the log has not given its id again when it reconnects. Later it continues behind the new event with this id.
 /// * **Gaps.** Old segments are removed as a whole, see [`keep_bytes`](DiskBuilder::keep_bytes). A reader that is
 ///   behind them gets an event `gap` with the number of missed events. So does a reader of events whose segment is
 ///   damaged; the file and the offset are in [`state`](Self::state).
@@ -78,13 +82,17 @@ const READS: usize = 4;
 /// * **Other errors** of a write, any error of a sync, and a removed directory end the log: what is not committed is
 ///   [given up](DiskState::given_up), and sends fail with [`SendError::Log`]. The sync is not repeated, because the
 ///   kernel forgets what it could not write. Streams stay open. Open the log again, which checks what the disk has.
+/// * **No descriptors left** for a replay: it is repeated for 5 s. Then the reader gets an event `gap`.
+/// * **A runtime that stands still.** One hub commits for all, in its runtime. If that runtime is neither run nor
+///   dropped, for example between two calls of `block_on`, the sends of all hubs wait.
 ///
 /// # Memory and descriptors
 ///
 /// Each segment that readers have used has an index in memory, of 8 bytes for each 64 KiB. Pages for readers are
 /// ranges of segments as they are, with their checksums as comments: of at most 256 KiB or one event, read by at most
-/// four jobs at a time. The checksums are verified before. Pages are mapped, and long ones are sent by `sendfile`, so
-/// **no other program may change or truncate a segment.** The log has three descriptors open, and one for each page.
+/// four jobs at a time. The checksums are verified before. Pages of 32 KiB and more are mapped and sent by `sendfile`, so
+/// **no other program may change or truncate a segment.** The log has three descriptors open, and one for each other
+/// segment with pages that are mapped.
 ///
 /// # Closing
 ///
@@ -100,7 +108,7 @@ struct Inner {
     writer: Mutex<Writer>,
     /// Held by the hub that commits for all.
     turn: AsyncMutex<()>,
-    reads: Semaphore,
+    reads: Arc<Semaphore>,
 }
 
 impl DiskBuilder {
@@ -119,10 +127,15 @@ impl DiskBuilder {
         let failed = DiskError::io(&path, "start the operation");
         let opened = BlockingTask::start(move || {
             Ok(recover::open(&self).map(|opened| {
-                let writer = Mutex::new(Writer::new(&opened));
+                let mut writer = Writer::new(&opened);
                 let shared = Shared::new(&self, opened);
-                writer::trim(&shared);
-                Inner { shared, writer, turn: AsyncMutex::new(()), reads: Semaphore::new(READS) }
+                writer.trim(&shared);
+                Inner {
+                    shared,
+                    writer: Mutex::new(writer),
+                    turn: AsyncMutex::new(()),
+                    reads: Arc::new(Semaphore::new(READS)),
+                }
             }))
         });
         let inner = opened.map_err(&failed)?.await.map_err(&failed)??;
@@ -158,22 +171,6 @@ impl Disk {
         shared.queue.flushed().await;
         shared.stats.check(self.path())
     }
-
-    async fn serve(mut running: Running, sink: Sink) {
-        let inner = Arc::clone(&running.inner);
-        running.sink = Some(inner.shared.join(&sink));
-        either(sink.closed(), commit(&inner)).await;
-        let rest = async {
-            loop {
-                either(inner.shared.queue.flushed(), commit(&inner)).await;
-                // A sender that found the hub open may append late.
-                if running.leave_done() {
-                    return;
-                }
-            }
-        };
-        let _ = timeout(GRACE, rest).await;
-    }
 }
 
 /// Commits what is queued, for all hubs. Does not return; the future may be dropped at any time.
@@ -196,39 +193,15 @@ async fn commit(inner: &Arc<Inner>) {
     }
 }
 
-/// A hub whose events are committed until it is dropped, which also happens when its runtime ends.
-struct Running {
-    inner: Arc<Inner>,
-    sink: Option<u64>,
-    left: bool,
-}
+impl Queued for Inner {
+    type Item = Unnumbered;
 
-impl Running {
-    fn new(inner: &Arc<Inner>) -> Self {
-        inner.shared.queue.enter();
-        Self { inner: Arc::clone(inner), sink: None, left: false }
+    fn queue(&self) -> &Queue<Unnumbered> {
+        &self.shared.queue
     }
 
-    fn leave_done(&mut self) -> bool {
-        self.left = self.inner.shared.queue.leave_done();
-        self.left
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let shared = &self.inner.shared;
-        if let Some(sink) = self.sink {
-            shared.leave(sink);
-        }
-        // A hub that enters meanwhile continues with the queue.
-        if !self.left
-            && shared.queue.leave()
-            && let Some(rest) = shared.queue.take_left()
-        {
-            shared.stats.given_up(rest.len());
-            shared.queue.settle(rest);
-        }
+    fn give_up_left(&self) {
+        self.shared.give_up_left();
     }
 }
 
@@ -242,27 +215,88 @@ impl Log for Disk {
         if text.len() > EVENT_MAX {
             return Err(SendError::Log("the event is larger than 16 MiB, the maximum of the log".into()));
         }
-        Ok(shared.queue.push(Encoded::new(text))?)
+        Ok(shared.queue.push(Unnumbered::new(text))?)
     }
 
     fn order(&self, id: &str, other: &str) -> Option<Ordering> {
-        Some(parse_id(id)?.cmp(&parse_id(other)?))
+        // An id that was not given yet is that of a lost event. Events are delivered after their commit, so no hub has
+        // a reader that is ahead of it.
+        let id = parse_id(id).filter(|&id| id < self.0.shared.segments().next())?;
+        Some(id.cmp(&parse_id(other)?))
     }
 
     fn run(self: Arc<Self>, sink: Sink) -> LogFuture<'static, ()> {
-        // Created here and not at the first poll, so that earlier sends are accepted.
-        Box::pin(Self::serve(Running::new(&self.0), sink))
+        // Here and not at the first poll, so that earlier sends are accepted, and readers are not behind them.
+        let hub = Running::new(&self.0);
+        self.0.shared.join(sink.clone());
+        Box::pin(async move { hub.serve(sink.closed(), || commit(&self.0)).await })
     }
 
     fn replay<'a>(&'a self, after: &'a str, upto: &'a str, bytes: usize) -> LogFuture<'a, Result<Replay, ReplayError>> {
         Box::pin(async move {
             let (after, upto) = parse_id(after).zip(parse_id(upto)).ok_or(ReplayError::Unknown)?;
             let unreachable = |e| ReplayError::Unreachable(Box::new(e));
-            // The semaphore is never closed.
-            let _permit = self.0.reads.acquire().await;
-            let inner = Arc::clone(&self.0);
-            let read = BlockingTask::start(move || Ok(replay::page(&inner.shared, after, upto, bytes)));
-            read.map_err(unreachable)?.await.map_err(unreachable)?
+            let mut until = None;
+            loop {
+                let (inner, reads) = (Arc::clone(&self.0), Arc::clone(&self.0.reads));
+                // The semaphore is never closed. The job has the permit, because it goes on if this future is dropped.
+                let permit = reads.acquire_owned().await;
+                let read = BlockingTask::start(move || {
+                    let _permit = permit;
+                    Ok(replay::page(&inner.shared, after, upto, bytes))
+                });
+                match read.map_err(unreachable)?.await.map_err(unreachable)? {
+                    Ok(page) => return page.ok_or(ReplayError::Unknown),
+                    Err(e) if e.is_no_descriptor() && Instant::now() < *until.get_or_insert_with(patience) => {
+                        sleep(PAUSE).await;
+                    }
+                    Err(e) => {
+                        self.0.shared.stats.replay_failed(&e);
+                        return Err(ReplayError::Unreachable(Box::new(e)));
+                    }
+                }
+            }
         })
+    }
+}
+
+fn patience() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    use super::*;
+
+    /// A job goes on if the reader leaves, so it counts as long as it runs.
+    #[tokio::test]
+    #[expect(clippy::await_holding_lock, reason = "the jobs wait for it")]
+    async fn jobs_of_readers_that_left_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Disk::builder(dir.path()).open().await.unwrap();
+        let hub = crate::sse::Hub::builder().log(disk.clone()).build();
+        hub.send(Event::new().data("x")).unwrap();
+        disk.flush().await.unwrap();
+        let reading = Arc::clone(&disk.0.shared.segments().last().reading);
+        let (jobs, reads) = (Arc::strong_count(&reading), &disk.0.reads);
+        let index = reading.index();
+        let mut readers: Vec<_> = (0..READS).map(|_| disk.replay("0", "1", 1000)).collect();
+        for reader in &mut readers {
+            assert!(poll_fn(|cx| Poll::Ready(reader.as_mut().poll(cx).is_pending())).await);
+        }
+        while Arc::strong_count(&reading) < jobs + READS {
+            tokio::task::yield_now().await;
+        }
+        drop(readers);
+        tokio::task::yield_now().await;
+        assert_eq!(reads.available_permits(), 0);
+        drop(index);
+        while reads.available_permits() < READS {
+            tokio::task::yield_now().await;
+        }
+        assert!(disk.replay("0", "1", 1000).await.is_ok());
     }
 }

@@ -1,7 +1,7 @@
 //! Sparse index of a segment: the offsets of some of its records.
 //!
 //! The index of a full segment is also a file beside it. It is a shortcut only: a file that is missing, damaged or of
-//! another length of the segment is ignored and made anew.
+//! another length of the segment is ignored and rebuilt.
 
 /// Minimum distance of two entries in bytes.
 pub(super) const STRIDE: u64 = 64 << 10;
@@ -57,7 +57,9 @@ impl Index {
         entries
             .chunks(8)
             .map(|entry| Some((number(entry.get(..4)?)?, number(entry.get(4..)?)?)))
-            .collect::<Option<_>>()
+            .collect::<Option<Vec<_>>>()
+            .filter(|pairs| pairs.is_sorted_by(|one, next| one.0 < next.0 && one.1 < next.1))
+            .filter(|pairs| pairs.last().is_none_or(|&(_, offset)| u64::from(offset) < len))
             .map(Self)
     }
 }
@@ -84,14 +86,30 @@ mod tests {
     fn a_file_is_read_only_if_it_is_whole_and_of_this_segment() {
         let mut index = Index::default();
         (0..10).for_each(|event| index.add(event, event * STRIDE));
-        let file = index.encode(7);
-        assert_eq!(Index::decode(&file, 7), Some(index));
-        assert_eq!(Index::decode(&file, 8), None);
+        let segment = 10 * STRIDE;
+        let file = index.encode(segment);
+        assert!(file.len() <= Index::len_max(segment));
+        assert_eq!(Index::decode(&file, segment), Some(index));
+        assert_eq!(Index::decode(&file, segment + 1), None);
         for len in 0..file.len() {
-            assert_eq!(Index::decode(&file[..len], 7), None, "{len}");
+            assert_eq!(Index::decode(&file[..len], segment), None, "{len}");
             let mut wrong = file.clone();
             wrong[len] ^= 1;
-            assert_eq!(Index::decode(&wrong, 7), None, "{len}");
+            assert_eq!(Index::decode(&wrong, segment), None, "{len}");
         }
+    }
+
+    #[test]
+    fn entries_that_no_segment_has_are_refused() {
+        let decoded = |pairs: &[(u32, u32)]| Index::decode(&Index(pairs.to_vec()).encode(100), 100).is_some();
+        assert!(decoded(&[]) && decoded(&[(0, 0), (1, 50), (7, 99)]));
+        assert!(!decoded(&[(0, 0), (1, 100)]), "behind the end");
+        assert!(!decoded(&[(0, 0), (1, 50), (1, 60)]) && !decoded(&[(1, 50), (2, 50)]), "not in order");
+    }
+
+    #[test]
+    fn the_length_of_any_segment_gives_one_of_the_index() {
+        assert_eq!(Index::len_max(0), 28);
+        assert!(Index::len_max(i64::MAX as u64) > 1 << 50);
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Numbers are lower-case hexadecimal. The checksum is the CRC32C of the ten bytes before it and of the event. No line
-//! of an event begins with a colon and a digit, so the head of a record is found without its predecessor.
+//! of an event begins with a colon and a digit, so a head behind a line feed begins a record.
 
 use std::str;
 
@@ -28,14 +28,14 @@ const OVERHEAD: usize = 64;
 
 /// An encoded event that waits for its id.
 #[derive(Debug)]
-pub(super) struct Encoded {
+pub(super) struct Unnumbered {
     /// Without the id at first.
     pub(super) text: Vec<u8>,
     /// Length of the text without the id.
     pub(super) fields: usize,
 }
 
-impl Encoded {
+impl Unnumbered {
     pub(super) fn new(text: Vec<u8>) -> Self {
         Self { fields: text.len(), text }
     }
@@ -46,7 +46,7 @@ impl Encoded {
     }
 }
 
-impl Size for Encoded {
+impl Size for Unnumbered {
     fn bytes(&self) -> usize {
         self.fields + OVERHEAD
     }

@@ -1,11 +1,10 @@
 //! Opens a log: locks the directory, and finds the end of the last segment. **Waits for the disk.**
 //!
 //! Only the last segment is read. A record that is not complete ends the log if it can belong to a commit that was not
-//! confirmed; the segment is then truncated to it. It can not if a later commit begins behind it, and then the log is
-//! not opened: truncating would lose confirmed events.
+//! confirmed; the segment is then truncated to it. It cannot if a later commit begins behind it, and then the log is not
+//! opened: truncating would lose confirmed events.
 
 use std::fs::File;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,7 +13,7 @@ use super::directory::{Directory, Kind};
 use super::error::DiskError;
 use super::index::Index;
 use super::scan;
-use super::segments::{Segment, Segments, SharedIndex};
+use super::segments::{Reading, Segment, Segments};
 use crate::sys::fd::AsFd;
 use crate::sys::file;
 use crate::sys::file::Access;
@@ -31,23 +30,20 @@ pub(super) struct Opened {
 
 pub(super) fn open(options: &DiskBuilder) -> Result<Opened, DiskError> {
     let directory = Directory::open(&options.path)?;
-    let mut firsts = directory.segments()?;
+    let (mut firsts, indexes) = directory.firsts()?;
     let Some(last) = firsts.pop() else { return create(directory, options.durability) };
     let mut list = Vec::with_capacity(firsts.len() + 1);
-    for first in firsts {
+    for &first in &firsts {
         let found = directory.status(first).map_err(directory.failed(first, Kind::Events, "look at the file"))?;
         let changed = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        list.push(Segment { first, len: found.len(), changed, index: SharedIndex::default() });
+        list.push(Segment { first, len: found.len(), changed, reading: Arc::default() });
     }
     let failed = |step| directory.failed(last, Kind::Events, step);
     let file = directory.open_file(last, Kind::Events, Access::Change).map_err(failed("open the file"))?;
     let found = directory.status(last).map_err(failed("look at the file"))?;
     let len = found.len();
     let mut index = Index::default();
-    let scanned = scan::scan(&file, len, (last, 0), |id, offset, _| {
-        index.add(id - last, offset);
-        ControlFlow::Continue(())
-    });
+    let scanned = scan::scan(&file, len, (last, 0), |id, offset| index.add(id - last, offset));
     let scanned = scanned.map_err(failed("read"))?;
     if let Some(reason) = scanned.wrong {
         // Without syncs, later records may be on the disk and earlier ones not.
@@ -64,8 +60,12 @@ pub(super) fn open(options: &DiskBuilder) -> Result<Opened, DiskError> {
         file::sync_data(file.as_fd()).map_err(failed("sync the file"))?;
         directory.sync()?;
     }
+    // Left by segments whose removal was not completed.
+    for first in indexes.into_iter().filter(|first| firsts.binary_search(first).is_err()) {
+        let _ = directory.remove(first, Kind::Index);
+    }
     let changed = found.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-    list.push(Segment { first: last, len: scanned.offset, changed, index: SharedIndex::new(index) });
+    list.push(Segment { first: last, len: scanned.offset, changed, reading: Reading::new(index, &file) });
     let segments = Segments::new(list, scanned.id);
     Ok(Opened { directory, segments, file, cut: len - scanned.offset })
 }
@@ -77,7 +77,7 @@ fn create(directory: Directory, durability: Durability) -> Result<Opened, DiskEr
     if durability == Durability::Disk {
         directory.sync()?;
     }
-    let index = SharedIndex::new(Index::default());
-    let segment = Segment { first, len: 0, changed: SystemTime::now(), index };
+    let reading = Reading::new(Index::default(), &file);
+    let segment = Segment { first, len: 0, changed: SystemTime::now(), reading };
     Ok(Opened { segments: Segments::new(vec![segment], first), directory, file, cut: 0 })
 }

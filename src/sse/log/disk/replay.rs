@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,16 +19,18 @@ use super::segments::{Found, Segment};
 use super::shared::Shared;
 use super::writer;
 use crate::buf::origin::{Mapping, WINDOW};
-use crate::sse::log::{Replay, ReplayError};
+use crate::fs::Metadata;
+use crate::sse::log::Replay;
 use crate::sys::call;
 use crate::sys::fd::AsFd;
 use crate::sys::file::Access;
 
-/// Minimum requested size of a page that is mapped. A shorter one is copied.
+/// Minimum length of a page that is mapped. A shorter one is copied.
 const MAP_MIN: usize = 32 << 10;
 
-/// Returns the page after `after`, up to and including `upto`, of approximately `most` bytes.
-pub(super) fn page(shared: &Shared, after: u64, upto: u64, most: usize) -> Result<Replay, ReplayError> {
+/// Returns the page after `after`, up to and including `upto`, of approximately `most` bytes. `None` if the log does not
+/// have these events yet.
+pub(super) fn page(shared: &Shared, after: u64, upto: u64, most: usize) -> Result<Option<Replay>, DiskError> {
     let mut want = after + 1;
     let mut missed = 0;
     let with_gap = |replay: Replay, missed| if missed > 0 { replay.gap(Some(missed)) } else { replay };
@@ -41,12 +42,12 @@ pub(super) fn page(shared: &Shared, after: u64, upto: u64, most: usize) -> Resul
         let skip_to = if want < first {
             first
         } else {
-            let found = found.ok_or(ReplayError::Unknown)?;
+            let Some(found) = found else { return Ok(None) };
             match read(shared, &found, (want, upto), most) {
                 Ok((bytes, events)) => {
                     let last = want + events - 1;
                     let replay = Replay::encoded(bytes, last.to_string(), events).more(last < upto);
-                    return Ok(with_gap(replay, missed));
+                    return Ok(Some(with_gap(replay, missed)));
                 }
                 // Removed since it was found.
                 Err(_) if shared.segments().first() > want => continue,
@@ -54,17 +55,14 @@ pub(super) fn page(shared: &Shared, after: u64, upto: u64, most: usize) -> Resul
                     shared.stats.replay_failed(&e);
                     found.end
                 }
-                Err(e) => {
-                    shared.stats.replay_failed(&e);
-                    return Err(ReplayError::Unreachable(Box::new(e)));
-                }
+                Err(e) => return Err(e),
             }
         };
         let to = skip_to.min(upto + 1);
         missed += to - want;
         want = to;
     }
-    Ok(with_gap(Replay::default(), missed))
+    Ok(Some(with_gap(Replay::default(), missed)))
 }
 
 /// Reads events from `want` on, and returns their number. At least one, and none after `upto` or in another segment.
@@ -75,7 +73,8 @@ fn read(shared: &Shared, found: &Found, (want, upto): (u64, u64), most: usize) -
         let path = shared.directory.path_of(first, Kind::Events);
         Err(DiskError::Damaged { path, offset, reason })
     };
-    let file = match shared.directory.open_file(first, Kind::Events, Access::Read) {
+    let open = || shared.directory.open_file(first, Kind::Events, Access::Read);
+    let file = match found.segment.reading.file(open) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && !shared.directory.is_removed() => {
             return damaged(0, "the segment is missing");
         }
@@ -117,19 +116,16 @@ fn read(shared: &Shared, found: &Found, (want, upto): (u64, u64), most: usize) -
     }
 }
 
-/// Returns the last entry of the index at or before `event`. Loads the index, or makes it anew.
+/// Returns the last entry of the index at or before `event`. Loads the index, or rebuilds it.
 fn find(shared: &Shared, found: &Found, file: &File, event: u64) -> io::Result<(u64, u64)> {
     let Segment { first, len, .. } = found.segment;
-    let mut index = found.segment.index.lock();
+    let mut index = found.segment.reading.index();
     if index.is_none() {
         *index = Some(match load_index(shared, first, len) {
             Some(index) => index,
             None => {
                 let mut index = Index::default();
-                let scanned = scan(file, len, (first, 0), |id, offset, _| {
-                    index.add(id - first, offset);
-                    ControlFlow::Continue(())
-                })?;
+                let scanned = scan(file, len, (first, 0), |id, offset| index.add(id - first, offset))?;
                 if found.is_full && scanned.wrong.is_none() {
                     writer::save(shared, first, len, &index);
                 }
@@ -142,7 +138,11 @@ fn find(shared: &Shared, found: &Found, file: &File, event: u64) -> io::Result<(
 
 fn load_index(shared: &Shared, first: u64, len: u64) -> Option<Index> {
     let file = shared.directory.open_file(first, Kind::Index, Access::Read).ok()?;
-    let mut bytes = vec![0; Index::len_max(len)];
+    let size = Metadata::new(&call::status(file.as_fd()).ok()?).len() as usize;
+    if size > Index::len_max(len) {
+        return None;
+    }
+    let mut bytes = vec![0; size];
     let n = fill(&file, 0, &mut bytes).ok()?;
     Index::decode(&bytes[..n], len)
 }
@@ -150,7 +150,7 @@ fn load_index(shared: &Shared, first: u64, len: u64) -> Option<Index> {
 /// Reads a range of a file, or maps it if a page of `most` bytes is worth it.
 fn load(file: &Arc<File>, offset: u64, len: usize, most: usize) -> io::Result<Bytes> {
     if most >= MAP_MIN
-        && (1..=WINDOW).contains(&len)
+        && (MAP_MIN..=WINDOW).contains(&len)
         && let Ok(mapping) = Mapping::new(Arc::clone(file), offset, len)
     {
         return Ok(mapping.bytes());
@@ -172,8 +172,7 @@ fn fill(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Returns a part of a chunk, without the rest of the memory if that is large.
+/// Returns a part of a chunk. A short one is copied, so that it holds neither a mapping nor much more memory.
 fn cut_out(chunk: Bytes, from: usize, to: usize) -> Bytes {
-    let is_small = to - from < MAP_MIN && to - from < chunk.len() / 2;
-    if is_small { Bytes::copy_from_slice(&chunk[from..to]) } else { chunk.slice(from..to) }
+    if to - from < MAP_MIN { Bytes::copy_from_slice(&chunk[from..to]) } else { chunk.slice(from..to) }
 }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::ControlFlow;
 
 use super::record::{self, HEAD, Head, Look};
 use crate::sys::call;
@@ -17,7 +16,7 @@ pub(super) struct Scanned {
     /// The event that would be next, and the offset of its record.
     pub(super) id: u64,
     pub(super) offset: u64,
-    /// What is wrong with the record there; `None` at the end of the segment, or if the scan was ended.
+    /// What is wrong with the record there; `None` at the end of the segment.
     pub(super) wrong: Option<&'static str>,
 }
 
@@ -59,12 +58,12 @@ impl Window<'_> {
 }
 
 /// Reads the records of the first `len` bytes of a segment, from the event `id` at `offset`. Passes each with its
-/// offset and length to `found`, which may end the scan before it.
+/// offset to `found`.
 pub(super) fn scan(
     file: &File,
     len: u64,
     (mut id, mut offset): (u64, u64),
-    mut found: impl FnMut(u64, u64, usize) -> ControlFlow<()>,
+    mut found: impl FnMut(u64, u64),
 ) -> io::Result<Scanned> {
     let mut window = Window { file, len, at: offset, bytes: Vec::new() };
     let mut want = HEAD;
@@ -73,9 +72,7 @@ pub(super) fn scan(
         let have = bytes.len();
         match record::look(bytes, id) {
             Look::Whole(record) => {
-                if found(id, offset, record).is_break() {
-                    return Ok(Scanned { id, offset, wrong: None });
-                }
+                found(id, offset);
                 offset += record as u64;
                 id += 1;
                 want = HEAD;
@@ -88,25 +85,37 @@ pub(super) fn scan(
     Ok(Scanned { id, offset, wrong: None })
 }
 
-/// Returns whether a commit of events after `id` begins behind `offset`. If so, the record at `offset` was complete
-/// once, because a commit begins after the one before it was synced.
+/// Returns whether a commit of events after `id` begins behind the bad record at `offset`. If so, the record was
+/// complete once, because a commit begins after the one before it was synced.
+///
+/// Records begin behind a line feed, where an event has no colon and digit: what an event contains is not looked at.
 pub(super) fn has_later_commit(file: &File, len: u64, id: u64, mut offset: u64) -> io::Result<bool> {
     let mut window = Window { file, len, at: offset, bytes: Vec::new() };
+    let head_at = |window: &mut Window<'_>, offset| {
+        Ok::<_, io::Error>(window.get(offset, HEAD)?.first_chunk().and_then(Head::read))
+    };
+    let begins_at = |window: &mut Window<'_>, offset| match head_at(window, offset)?.filter(|head| head.begins_commit) {
+        Some(head) => Ok::<_, io::Error>(record::is_later_commit(window.get(offset, HEAD + head.len)?, id)),
+        None => Ok(false),
+    };
+    // The line feed at the end of the bad record may be what is wrong.
+    if let Some(head) = head_at(&mut window, offset)?
+        && begins_at(&mut window, offset + (HEAD + head.len) as u64)?
+    {
+        return Ok(true);
+    }
     loop {
-        offset += 1;
-        let bytes = window.get(offset, HEAD)?;
-        let Some(colon) = bytes.iter().position(|&b| b == b':') else {
-            offset += bytes.len() as u64;
-            if offset >= len {
-                return Ok(false);
-            }
+        let bytes = window.get(offset, 2)?;
+        if bytes.len() < 2 {
+            return Ok(false);
+        }
+        let Some(at) = bytes.windows(2).position(|two| two == b"\n:") else {
+            // The last byte may be the line feed.
+            offset += bytes.len() as u64 - 1;
             continue;
         };
-        offset += colon as u64;
-        let head = window.get(offset, HEAD)?.first_chunk().and_then(Head::read);
-        if let Some(head) = head.filter(|head| head.begins_commit)
-            && record::is_later_commit(window.get(offset, HEAD + head.len)?, id)
-        {
+        offset += at as u64 + 1;
+        if begins_at(&mut window, offset)? {
             return Ok(true);
         }
     }
@@ -134,10 +143,9 @@ mod tests {
         let lens = [10, READ, 0, READ - 100, 3 * READ, 1];
         let bytes: Vec<u8> = (5..).zip(lens).flat_map(|(id, len)| record(id, len, true)).collect();
         let mut all = Vec::new();
-        let scanned = scan(&file(&bytes), bytes.len() as u64, (5, 0), |id, offset, len| {
-            assert_eq!(record::look(&bytes[offset as usize..], id), Look::Whole(len));
+        let scanned = scan(&file(&bytes), bytes.len() as u64, (5, 0), |id, offset| {
+            assert!(matches!(record::look(&bytes[offset as usize..], id), Look::Whole(_)));
             all.push(id);
-            ControlFlow::Continue(())
         });
         assert_eq!(scanned.unwrap(), Scanned { id: 11, offset: bytes.len() as u64, wrong: None });
         assert_eq!(all, [5, 6, 7, 8, 9, 10]);
@@ -153,5 +161,26 @@ mod tests {
         assert!(has_later_commit(&file, len, 2, two).unwrap());
         assert!(!has_later_commit(&file, len, 3, three).unwrap(), "the last commit itself");
         assert!(!has_later_commit(&file, len - 60, 2, two).unwrap(), "its record is incomplete");
+    }
+
+    #[test]
+    fn a_commit_is_found_at_any_distance() {
+        for distance in READ - 3..READ + 3 {
+            let bytes = [&b"x".repeat(distance)[..], b"\n", &record(7, 10, true)].concat();
+            let (len, found) = (bytes.len() as u64, file(&bytes));
+            assert!(has_later_commit(&found, len, 6, 0).unwrap(), "{distance}");
+            assert!(!has_later_commit(&found, len - 1, 6, 0).unwrap(), "{distance}");
+            let inside = [&b"x".repeat(distance)[..], b"\nx", &record(7, 10, true)].concat();
+            assert!(!has_later_commit(&file(&inside), inside.len() as u64, 6, 0).unwrap(), "{distance}");
+        }
+    }
+
+    #[test]
+    fn a_commit_behind_a_wrong_line_feed_is_found() {
+        let mut bytes = [record(1, 10, true), record(2, 10, true)].concat();
+        let end = bytes.len() / 2 - 1;
+        assert_eq!(bytes[end], b'\n');
+        bytes[end] = b'x';
+        assert!(has_later_commit(&file(&bytes), bytes.len() as u64, 1, 0).unwrap());
     }
 }

@@ -1,23 +1,41 @@
 //! The segments of a log: which events they have, and which are removed.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 
 use super::builder::Keep;
 use super::index::Index;
 
-/// The index of a segment; `None` until it is needed.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SharedIndex(Arc<Mutex<Option<Index>>>);
+/// What the readers of a segment share. The locks are held while a job waits for the disk.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    /// `None` until it is needed.
+    index: Mutex<Option<Index>>,
+    /// The open file, while the writer, a job or a mapped page has it.
+    file: Mutex<Weak<File>>,
+}
 
-impl SharedIndex {
-    pub(super) fn new(index: Index) -> Self {
-        Self(Arc::new(Mutex::new(Some(index))))
+impl Reading {
+    pub(super) fn new(index: Index, file: &Arc<File>) -> Arc<Self> {
+        Arc::new(Self { index: Mutex::new(Some(index)), file: Mutex::new(Arc::downgrade(file)) })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Index>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn index(&self) -> MutexGuard<'_, Option<Index>> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the file, so that a segment has one descriptor, however many of its pages are held.
+    pub(super) fn file(&self, open: impl FnOnce() -> io::Result<Arc<File>>) -> io::Result<Arc<File>> {
+        let mut shared = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = shared.upgrade() {
+            return Ok(file);
+        }
+        let file = open()?;
+        *shared = Arc::downgrade(&file);
+        Ok(file)
     }
 }
 
@@ -28,7 +46,7 @@ pub(super) struct Segment {
     pub(super) len: u64,
     /// Time of its last event.
     pub(super) changed: SystemTime,
-    pub(super) index: SharedIndex,
+    pub(super) reading: Arc<Reading>,
 }
 
 /// The segments from the oldest to the one that is written. There is at least one.
@@ -121,7 +139,7 @@ mod tests {
 
     fn segment(first: u64, changed: u64) -> Segment {
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);
-        Segment { first, len: 100, changed, index: SharedIndex::default() }
+        Segment { first, len: 100, changed, reading: Arc::default() }
     }
 
     fn segments() -> Segments {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::builder::{DiskBuilder, Durability, Keep};
 use super::directory::Directory;
-use super::record::Encoded;
+use super::record::Unnumbered;
 use super::recover::Opened;
 use super::segments::Segments;
 use super::state::{DiskState, Stats};
@@ -20,7 +20,7 @@ pub(super) struct Shared {
     pub(super) durability: Durability,
     pub(super) segment_bytes: u64,
     pub(super) keep: Keep,
-    pub(super) queue: Queue<Encoded>,
+    pub(super) queue: Queue<Unnumbered>,
     pub(super) stats: Stats,
     segments: Mutex<Segments>,
     sinks: Mutex<Sinks>,
@@ -31,9 +31,7 @@ pub(super) struct Shared {
 struct Sinks {
     /// The last delivered event.
     last: u64,
-    list: Vec<(u64, Sink)>,
-    /// Number of the next sink.
-    next: u64,
+    list: Vec<Sink>,
 }
 
 impl Shared {
@@ -48,7 +46,7 @@ impl Shared {
             queue: Queue::new(options.queue, options.queue_bytes),
             stats: Stats::new(cut),
             segments: Mutex::new(segments),
-            sinks: Mutex::new(Sinks { last, ..Sinks::default() }),
+            sinks: Mutex::new(Sinks { last, list: Vec::new() }),
         }
     }
 
@@ -61,32 +59,30 @@ impl Shared {
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a sink behind the last delivered event, and returns its number.
-    pub(super) fn join(&self, sink: &Sink) -> u64 {
+    /// Starts a sink behind the last delivered event.
+    pub(super) fn join(&self, sink: Sink) {
         let mut sinks = self.sinks();
         // Also for an empty log: 0 is before every event.
         sink.start(Some(&sinks.last.to_string()));
-        let number = sinks.next;
-        sinks.next += 1;
-        sinks.list.push((number, sink.clone()));
-        number
+        sinks.list.retain(|other| !other.is_closed());
+        sinks.list.push(sink);
     }
 
-    /// Ends the delivery to a sink.
-    pub(super) fn leave(&self, number: u64) {
-        self.sinks().list.retain(|(found, _)| *found != number);
+    /// Gives up what waits if the last hub has left. A hub that enters meanwhile continues with the queue.
+    pub(super) fn give_up_left(&self) {
+        if let Some(left) = self.queue.take_left() {
+            self.stats.given_up(left.len());
+            self.queue.settle(left);
+        }
     }
 
-    /// Delivers committed events to all sinks, the first of which has the id `first`.
+    /// Delivers committed events, the first of which has the id `first`, to all sinks. Forgets those of closed hubs.
     pub(super) fn deliver(&self, first: u64, events: impl Iterator<Item = Bytes>) {
         let mut sinks = self.sinks();
         for (id, event) in (first..).zip(events) {
             sinks.last = id;
             let id = id.to_string();
-            for (_, sink) in &sinks.list {
-                // A closed hub leaves soon.
-                let _ = sink.deliver_encoded(&id, event.clone());
-            }
+            sinks.list.retain(|sink| sink.deliver_encoded(&id, event.clone()).is_ok());
         }
     }
 

@@ -1,10 +1,14 @@
 //! Statistics of a log, and the error that ended it.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::{DiskError, describe};
 use crate::counters::log;
+
+/// Maximum number of errors that are remembered because they were logged.
+const LOGGED: usize = 1000;
 
 /// State of a [`Disk`](super::Disk), from [`Disk::state`](super::Disk::state).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +41,8 @@ pub struct DiskState {
     pub damaged: u64,
     /// Whether the log has failed and commits nothing more. It has to be opened again.
     pub failed: bool,
-    /// The error that ended the log, that of a full disk until it has space, or the last one of a replay.
+    /// The error that ended the log, that of a full disk until it has space, that of a segment that cannot be removed
+    /// until it is, or the last one of a replay.
     pub error: Option<String>,
 }
 
@@ -54,7 +59,10 @@ struct Inner {
     damaged: u64,
     failure: Option<DiskError>,
     full: Option<String>,
+    not_removed: Option<String>,
     replay: Option<String>,
+    /// Errors of replays that were logged.
+    logged: HashSet<String>,
 }
 
 impl Stats {
@@ -107,14 +115,30 @@ impl Stats {
         self.inner().removed += 1;
     }
 
+    /// Records the error of a segment that cannot be removed, or that there is none.
+    pub(super) fn not_removed(&self, error: Option<DiskError>) {
+        let text = error.as_ref().map(describe);
+        let before = std::mem::replace(&mut self.inner().not_removed, text.clone());
+        if let (None, Some(text)) = (before, text) {
+            log::disk_not_removed(&text);
+        }
+    }
+
     pub(super) fn replay_failed(&self, error: &DiskError) {
         let text = describe(error);
-        {
+        let is_first = {
             let mut inner = self.inner();
             inner.damaged += u64::from(error.is_damaged());
             inner.replay = Some(text.clone());
+            if inner.logged.len() == LOGGED {
+                inner.logged.clear();
+            }
+            inner.logged.insert(text.clone())
+        };
+        // Each reader finds the same error.
+        if is_first {
+            log::disk_damaged(&text);
         }
-        log::disk_damaged(&text);
     }
 
     /// Returns the error of a caller that waits for what it has sent.
@@ -144,7 +168,10 @@ impl Stats {
             cut: inner.cut,
             damaged: inner.damaged,
             failed: failure.is_some(),
-            error: failure.or_else(|| inner.full.clone()).or_else(|| inner.replay.clone()),
+            error: failure
+                .or_else(|| inner.full.clone())
+                .or_else(|| inner.not_removed.clone())
+                .or_else(|| inner.replay.clone()),
         }
     }
 }

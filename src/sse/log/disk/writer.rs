@@ -24,9 +24,9 @@ use super::builder::Durability;
 use super::directory::Kind;
 use super::error::DiskError;
 use super::index::Index;
-use super::record::{self, Encoded};
+use super::record::{self, Unnumbered};
 use super::recover::Opened;
-use super::segments::{Segment, SharedIndex};
+use super::segments::{Reading, Segment};
 use super::shared::Shared;
 use crate::sse::event::finish;
 use crate::sse::log::queue;
@@ -38,7 +38,7 @@ const COMMIT: u64 = 8 << 20;
 /// Capacity that the buffer of the records keeps.
 const KEPT: usize = 256 << 10;
 
-type Append = queue::Append<Encoded>;
+type Append = queue::Append<Unnumbered>;
 
 /// What a job leaves to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +65,20 @@ pub(super) struct Writer {
     len: u64,
     next: u64,
     begun: SystemTime,
-    index: SharedIndex,
+    reading: Arc<Reading>,
     buf: Vec<u8>,
+    /// First events of the segments that are no longer in the log and could not be removed.
+    left: Vec<u64>,
 }
 
 impl Writer {
     pub(super) fn new(opened: &Opened) -> Self {
         let Opened { segments, file, .. } = opened;
         let (file, next, last) = (Arc::clone(file), segments.next(), segments.last());
-        let (first, len, index) = (last.first, last.len, last.index.clone());
-        Self { file, first, len, next, begun: last.changed, index, buf: Vec::new() }
+        let (first, len, reading) = (last.first, last.len, Arc::clone(&last.reading));
+        // If it has events, the time is not known: the first commit begins another segment if they are removed by age.
+        let begun = if len > 0 { SystemTime::UNIX_EPOCH } else { SystemTime::now() };
+        Self { file, first, len, next, begun, reading, buf: Vec::new(), left: Vec::new() }
     }
 
     /// Commits what waits in the queue, up to the end of the segment.
@@ -112,13 +116,13 @@ impl Writer {
         let texts = batch.iter_mut().map(|append| Bytes::from(std::mem::take(&mut append.item.text)));
         shared.deliver(first, texts);
         shared.queue.settle(batch);
-        remove(shared, &removed);
+        writer.remove(shared, removed);
         Outcome::Done
     }
 
     /// Takes a batch that fits into the segment, and begins a new segment if none does.
     fn take(&mut self, shared: &Shared) -> Result<Vec<Append>, Failure> {
-        let Some(first) = shared.queue.first(Encoded::record_max) else { return Ok(Vec::new()) };
+        let Some(first) = shared.queue.first(Unnumbered::record_max) else { return Ok(Vec::new()) };
         let age = || SystemTime::now().duration_since(self.begun).unwrap_or_default();
         let is_old = || shared.keep.age.is_some_and(|most| age() > most);
         if self.len > 0 && (self.len + first > shared.segment_bytes || is_old()) {
@@ -143,13 +147,13 @@ impl Writer {
         if shared.durability == Durability::Disk {
             directory.sync().map_err(Failure::Fatal)?;
         }
-        if let Some(index) = &*self.index.lock() {
+        if let Some(index) = &*self.reading.index() {
             save(shared, self.first, self.len, index);
         }
-        let (index, now) = (SharedIndex::new(Index::default()), SystemTime::now());
-        shared.segments().add(Segment { first: self.next, len: 0, changed: now, index: index.clone() });
-        let (next, buf) = (self.next, std::mem::take(&mut self.buf));
-        *self = Self { file, first: next, len: 0, next, begun: now, index, buf };
+        let (reading, now) = (Reading::new(Index::default(), &file), SystemTime::now());
+        shared.segments().add(Segment { first: self.next, len: 0, changed: now, reading: Arc::clone(&reading) });
+        (self.file, self.reading) = (file, reading);
+        (self.first, self.len, self.begun) = (self.next, 0, now);
         Ok(())
     }
 
@@ -157,14 +161,14 @@ impl Writer {
     fn write(&mut self, shared: &Shared, batch: &mut [Append]) -> Result<(), Failure> {
         self.buf.clear();
         for (n, (id, append)) in (self.next..).zip(&mut *batch).enumerate() {
-            let Encoded { text, fields } = &mut append.item;
+            let Unnumbered { text, fields } = &mut append.item;
             text.truncate(*fields);
             finish(text, &id);
             self.buf.extend_from_slice(&record::head(text, n == 0));
             self.buf.extend_from_slice(text);
         }
         self.put(shared).inspect_err(|_| self.buf.clear())?;
-        let mut index = self.index.lock();
+        let mut index = self.reading.index();
         let mut offset = self.len;
         for (id, append) in (self.next..).zip(&*batch) {
             index.get_or_insert_default().add(id - self.first, offset);
@@ -205,6 +209,34 @@ impl Writer {
     fn cut(&self) -> io::Result<()> {
         file::set_len(self.file.as_fd(), self.len)
     }
+
+    /// Removes the segments that need not be kept.
+    pub(super) fn trim(&mut self, shared: &Shared) {
+        let removed = shared.segments().trim(&shared.keep, SystemTime::now());
+        self.remove(shared, removed);
+    }
+
+    /// Removes segments, and those that could not be removed before. What cannot be removed is in the log again when it
+    /// is opened.
+    fn remove(&mut self, shared: &Shared, firsts: Vec<u64>) {
+        if firsts.is_empty() {
+            return;
+        }
+        let mut failed = None;
+        self.left.extend(firsts);
+        self.left.retain(|&first| match shared.directory.remove(first, Kind::Events) {
+            Ok(()) => {
+                let _ = shared.directory.remove(first, Kind::Index);
+                shared.stats.removed();
+                false
+            }
+            Err(e) => {
+                failed.get_or_insert(shared.directory.failed(first, Kind::Events, "remove the file")(e));
+                true
+            }
+        });
+        shared.stats.not_removed(failed);
+    }
 }
 
 impl Failure {
@@ -221,6 +253,8 @@ fn retry_or_fail(shared: &Shared, batch: Vec<Append>, failure: Failure) -> Outco
         Failure::NoRoom(error) => {
             shared.queue.put_back(batch);
             shared.stats.full(&error);
+            // The last hub may have left meanwhile.
+            shared.give_up_left();
             Outcome::TryLater
         }
     }
@@ -248,18 +282,34 @@ pub(super) fn save(shared: &Shared, first: u64, len: u64, index: &Index) {
     }
 }
 
-/// Removes the segments that need not be kept.
-pub(super) fn trim(shared: &Shared) {
-    let removed = shared.segments().trim(&shared.keep, SystemTime::now());
-    remove(shared, &removed);
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sse::log::disk::recover;
+    use crate::sse::log::disk::{Disk, DiskBuilder};
 
-/// Removes segments. One that cannot be removed is in the log again when it is opened.
-fn remove(shared: &Shared, firsts: &[u64]) {
-    for &first in firsts {
-        if shared.directory.remove(first, Kind::Events).is_ok() {
-            shared.stats.removed();
+    fn opened(builder: &DiskBuilder) -> (Writer, Shared) {
+        let opened = recover::open(builder).unwrap();
+        (Writer::new(&opened), Shared::new(builder, opened))
+    }
+
+    #[test]
+    fn what_finds_no_room_after_the_last_hub_has_left_is_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, shared) = opened(&Disk::builder(dir.path()));
+        shared.queue.enter();
+        shared.queue.push(Unnumbered::new(b"data: x\n".to_vec())).unwrap();
+        for hub_leaves in [false, true] {
+            let batch = writer.take(&shared).unwrap();
+            assert_eq!(batch.len(), 1);
+            if hub_leaves {
+                shared.queue.leave();
+                shared.give_up_left();
+            }
+            let full = DiskError::io(dir.path(), "write")(io::ErrorKind::StorageFull.into());
+            assert_eq!(retry_or_fail(&shared, batch, Failure::before_sync(full)), Outcome::TryLater);
+            let given_up = u64::from(hub_leaves);
+            assert_eq!((shared.queue.len().0 as u64, shared.state().given_up), (1 - given_up, given_up));
         }
-        let _ = shared.directory.remove(first, Kind::Index);
     }
 }

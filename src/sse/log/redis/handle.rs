@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use redis::cmd;
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::timeout;
 
 use super::allowance::EVENT_MAX;
 use super::builder::RedisBuilder;
@@ -18,11 +17,9 @@ use super::shared::Shared;
 use super::stats::RedisState;
 use super::tail::{self, Tail};
 use super::writer::Writer;
-use crate::sse::log::queue::{Size, either};
+use crate::sse::log::queue::{Queue, Queued, Running, Size, either};
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
 use crate::sse::{Event, SendError};
-
-const GRACE: Duration = Duration::from_secs(5);
 
 /// A log in a [Redis stream](https://redis.io/docs/latest/develop/data-types/streams/): the hubs of all processes with
 /// the same key send to all their readers, and a reader that is disconnected from one of them continues at another.
@@ -77,6 +74,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// An event that another program removes from the stream (`XDEL`) is reported only if a hub appended it, and a lost
 /// event is not detected if no entry of its writer was seen before. Ids are made of the clock of Redis: when one server
 /// replaces another, its clock must not be behind by more than the switch takes.
+///
+/// One hub appends for all hubs of a log, in its runtime. If that runtime is neither run nor dropped, for example between
+/// two calls of `block_on`, the sends of all hubs wait.
 ///
 /// Other programs may append: `XADD news * data hello event greeting`; the other fields are `retry` in milliseconds and
 /// `comment`.
@@ -151,52 +151,28 @@ impl Redis {
         self.0.shared.queue.flushed().await;
     }
 
-    async fn serve(mut running: Running, sink: Sink) {
-        let log = Arc::clone(&running.log);
-        let Inner { shared, end, writer, .. } = &*log;
+    async fn serve(hub: Running<Inner>, log: &Inner, sink: Sink) {
+        let Inner { shared, end, writer, .. } = log;
         // Also for an empty stream: 0-0 is before every entry.
         sink.start(Some(&end.to_string()));
         let mut tail = Tail::new(*end);
         // If several hubs share a log, one of them writes for all.
-        let write = async || writer.lock().await.run(shared).await;
-        either(sink.closed(), either(tail.run(shared, &sink), write())).await;
-        let rest = async {
-            loop {
-                either(shared.queue.flushed(), write()).await;
-                // A sender that found the hub open may append late.
-                if running.leave_done() {
-                    return;
-                }
-            }
-        };
-        let _ = timeout(GRACE, rest).await;
+        let write = move || async move { writer.lock().await.run(shared).await };
+        hub.serve(either(sink.closed(), tail.run(shared, &sink)), write).await;
     }
 }
 
-/// A hub that appends queued events until it is dropped, which also happens when its runtime ends.
-struct Running {
-    log: Arc<Inner>,
-    left: bool,
-}
+impl Queued for Inner {
+    type Item = Fields;
 
-impl Running {
-    fn new(log: &Arc<Inner>) -> Self {
-        log.shared.queue.enter();
-        Self { log: Arc::clone(log), left: false }
+    fn queue(&self) -> &Queue<Fields> {
+        &self.shared.queue
     }
 
-    fn leave_done(&mut self) -> bool {
-        self.left = self.log.shared.queue.leave_done();
-        self.left
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let is_last = !self.left && self.log.shared.queue.leave();
+    fn give_up_left(&self) {
         // If the lock is taken, a new hub has it and continues with the queue.
-        if is_last && let Ok(mut writer) = self.log.writer.try_lock() {
-            writer.give_up(&self.log.shared);
+        if let Ok(mut writer) = self.writer.try_lock() {
+            writer.give_up(&self.shared);
         }
     }
 }
@@ -216,7 +192,8 @@ impl Log for Redis {
 
     fn run(self: Arc<Self>, sink: Sink) -> LogFuture<'static, ()> {
         // Created here and not at the first poll, so that earlier sends are accepted.
-        Box::pin(Self::serve(Running::new(&self.0), sink))
+        let hub = Running::new(&self.0);
+        Box::pin(async move { Self::serve(hub, &self.0, sink).await })
     }
 
     fn replay<'a>(&'a self, after: &'a str, upto: &'a str, bytes: usize) -> LogFuture<'a, Result<Replay, ReplayError>> {
