@@ -39,7 +39,9 @@ impl http_body::Body for Body {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match self.get_mut() {
-            Self::Events(events) => events.as_mut().poll_next(cx).map(|event| event.map(|event| Ok(Frame::data(event)))),
+            Self::Events(events) => {
+                events.as_mut().poll_next(cx).map(|event| event.map(|event| Ok(Frame::data(event))))
+            }
             Self::Pieces(pieces) => loop {
                 match pieces.front_mut() {
                     None => return Poll::Ready(None),

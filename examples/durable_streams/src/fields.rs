@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn queries() {
-        let start = |text| Query::parse(text).map(|query| query.start).ok();
+        let start = |text: &str| Query::parse(text).map(|query| query.start).ok();
         assert_eq!(start(""), Some(Start::At(0)));
         assert_eq!(start(&format!("offset={}&x", offset_text(12))), Some(Start::At(12)));
         for wrong in ["offset=", "offset=1", "offset=a&offset=b", "live=sse", "offset=-1&live=x", "offset=0%201"] {

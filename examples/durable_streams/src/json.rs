@@ -57,7 +57,9 @@ pub(crate) fn cut(kind: Kind, bytes: &[u8], max: usize) -> Option<usize> {
     }
     match kind {
         Kind::Binary => Some(max),
-        Kind::Text => Some((max.saturating_sub(3).max(1)..=max).rev().find(|&at| bytes[at] & 0xc0 != 0x80).unwrap_or(max)),
+        Kind::Text => {
+            Some((max.saturating_sub(3).max(1)..=max).rev().find(|&at| bytes[at] & 0xc0 != 0x80).unwrap_or(max))
+        }
         Kind::Json => {
             let (mut walk, mut end) = (Walk::default(), 0);
             while let Some(len) = walk.next(&bytes[end..]) {

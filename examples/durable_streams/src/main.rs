@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use http::HeaderValue;
 use millstream::net::TcpListener;
 use millstream::server::{self, Limits};
 use tokio::signal::unix::{SignalKind, signal};
@@ -57,6 +58,9 @@ struct Args {
     /// Time after which a connection with events ends, and the client comes again, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     events: u64,
+    /// Origin whose pages may use the streams, or * for all; without it browsers refuse them.
+    #[arg(long, value_name = "ORIGIN", value_parser = |origin: &str| HeaderValue::try_from(origin))]
+    cors: Option<HeaderValue>,
 }
 
 /// Time for requests to finish after a signal.
@@ -101,7 +105,7 @@ async fn run(args: &Args) -> Result<(), String> {
     tokio::spawn(Arc::clone(&store).maintain());
 
     let (long_poll, events) = (Duration::from_secs(args.long_poll), Duration::from_secs(args.events));
-    let app = Arc::new(App::new(Arc::clone(&store), args.max_body << 20, long_poll, events));
+    let app = Arc::new(App::new(Arc::clone(&store), args.max_body << 20, long_poll, events, args.cors.clone()));
     println!("http://{address}/ serves {} streams of {}", store.streams(), args.dir.display());
 
     let service = tower::service_fn({
@@ -116,6 +120,10 @@ async fn run(args: &Args) -> Result<(), String> {
         app.ending.set();
     };
     let limits = Limits::default().body(args.max_body << 20);
-    server::serve(listener, service).limits(limits).drain(ended, PATIENCE).await.map_err(|e| format!("{address}: {e}"))?;
+    server::serve(listener, service)
+        .limits(limits)
+        .drain(ended, PATIENCE)
+        .await
+        .map_err(|e| format!("{address}: {e}"))?;
     Ok(())
 }

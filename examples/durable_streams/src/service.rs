@@ -6,7 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use millstream::server::RequestBody;
@@ -24,6 +28,7 @@ const PATH_MAX: usize = 1024;
 const RESERVED: &str = "__ds";
 
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, PUT, POST, DELETE, OPTIONS");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub(crate) struct App {
     /// After this time a connection with events ends.
     pub(crate) events: Duration,
     pub(crate) ending: Ending,
+    /// Whose pages may use the streams.
+    origin: Option<HeaderValue>,
     body_max: u64,
     bodies: Semaphore,
 }
@@ -63,8 +70,15 @@ impl Ending {
 }
 
 impl App {
-    pub(crate) fn new(store: Arc<Store>, body_max: u64, long_poll: Duration, events: Duration) -> Self {
-        Self { store, long_poll, events, ending: Ending::default(), body_max, bodies: Semaphore::new(BODIES) }
+    pub(crate) fn new(
+        store: Arc<Store>,
+        body_max: u64,
+        long_poll: Duration,
+        events: Duration,
+        origin: Option<HeaderValue>,
+    ) -> Self {
+        let (ending, bodies) = (Ending::default(), Semaphore::new(BODIES));
+        Self { store, long_poll, events, ending, origin, body_max, bodies }
     }
 
     pub(crate) async fn answer(self: Arc<Self>, request: Request<RequestBody>) -> Result<Response<Body>, Infallible> {
@@ -79,14 +93,19 @@ impl App {
                 Method::PUT => self.create(request).await,
                 Method::HEAD => self.head(request.uri().path()).await,
                 Method::DELETE => self.delete(request.uri().path()).await,
-                _ => Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "the method is GET, HEAD, PUT, POST or DELETE")
-                    .with(http::header::ALLOW, HeaderValue::from_static("GET, HEAD, PUT, POST, DELETE"))),
+                Method::OPTIONS => Ok(options()),
+                _ => Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "streams do not have this method")
+                    .with(ALLOW, METHODS)),
             },
         };
         let mut response = answer.unwrap_or_else(Refusal::into_response);
         let headers = response.headers_mut();
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
+        if let Some(origin) = &self.origin {
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("*"));
+        }
         Ok(response)
     }
 
@@ -145,6 +164,17 @@ impl App {
         *response.status_mut() = StatusCode::NO_CONTENT;
         Ok(response)
     }
+}
+
+/// Answers a browser that asks before a request. Without `origin` it refuses the request by itself.
+fn options() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    headers.insert(ALLOW, METHODS);
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*"));
+    response
 }
 
 pub(crate) fn deleted() -> Refusal {

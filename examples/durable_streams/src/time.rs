@@ -82,7 +82,9 @@ mod tests {
             assert_eq!(parse(&format(time)), Some(time), "{text}");
         }
         assert_eq!(format(1_709_208_000_500), "2024-02-29T12:00:00.500Z");
-        for text in ["", "2023-02-29T00:00:00Z", "2024-01-01", "2024-01-01T00:00:00", "2024-01-01T24:00:00Z", "tomorrow"] {
+        for text in
+            ["", "2023-02-29T00:00:00Z", "2024-01-01", "2024-01-01T00:00:00", "2024-01-01T24:00:00Z", "tomorrow"]
+        {
             assert_eq!(parse(text), None, "{text}");
         }
     }

@@ -83,7 +83,8 @@ impl App {
         };
         self.store.journal.wait(source.born()).await;
         let end = source.view().end;
-        let parse = |text| fields::parse_offset(text).ok_or_else(|| Refusal::bad("the offset of the fork is malformed"));
+        let parse =
+            |text| fields::parse_offset(text).ok_or_else(|| Refusal::bad("the offset of the fork is malformed"));
         let anchor = offset.map(parse).transpose()?.unwrap_or(end);
         let beyond = || Refusal::bad("the fork begins beyond the end of the source");
         let at = match (sub, source.kind) {
@@ -174,8 +175,9 @@ fn refusal(outcome: Outcome, received: u64) -> Refusal {
             .with(fields::NEXT, fields::offset(end)),
         Outcome::OtherType => Refusal::conflict("the stream has another content type"),
         Outcome::OldSeq => Refusal::conflict("Stream-Seq is not greater than the last one"),
-        Outcome::StaleEpoch(epoch) => Refusal::new(StatusCode::FORBIDDEN, "the producer has a later epoch")
-            .with(fields::PRODUCER_EPOCH, epoch),
+        Outcome::StaleEpoch(epoch) => {
+            Refusal::new(StatusCode::FORBIDDEN, "the producer has a later epoch").with(fields::PRODUCER_EPOCH, epoch)
+        }
         Outcome::EpochWithoutZero => Refusal::bad("a new epoch begins with Producer-Seq 0"),
         Outcome::Gap { expected } => Refusal::conflict("Producer-Seq skips numbers")
             .with(fields::EXPECTED_SEQ, expected)

@@ -207,7 +207,10 @@ impl Create<'_> {
             _ => false,
         };
         let Meta { content_type, expiry, .. } = &stream.meta;
-        is_fork && **content_type == *self.content_type && *expiry == self.expiry && stream.state().closed == self.closed
+        is_fork
+            && **content_type == *self.content_type
+            && *expiry == self.expiry
+            && stream.state().closed == self.closed
     }
 }
 

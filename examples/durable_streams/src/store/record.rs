@@ -55,14 +55,38 @@ pub(crate) struct Writers {
 #[derive(Debug)]
 pub(crate) enum Record<'a> {
     /// The first record of a segment or of a snapshot.
-    Begin { next_id: u64 },
-    Create { meta: Meta, closed: bool, data: &'a [u8] },
-    Append { id: u64, at: u64, close: bool, seq: Option<&'a str>, producer: Option<Producer<'a>>, data: &'a [u8] },
-    Delete { id: u64 },
+    Begin {
+        next_id: u64,
+    },
+    Create {
+        meta: Meta,
+        closed: bool,
+        data: &'a [u8],
+    },
+    Append {
+        id: u64,
+        at: u64,
+        close: bool,
+        seq: Option<&'a str>,
+        producer: Option<Producer<'a>>,
+        data: &'a [u8],
+    },
+    Delete {
+        id: u64,
+    },
     /// A stream in the snapshot.
-    Stream { meta: Meta, len: u64, last: u64, closed: bool, deleted: bool, writers: Writers },
+    Stream {
+        meta: Meta,
+        len: u64,
+        last: u64,
+        closed: bool,
+        deleted: bool,
+        writers: Writers,
+    },
     /// The last record of a snapshot.
-    End { streams: u64 },
+    End {
+        streams: u64,
+    },
 }
 
 /// A record that was found.

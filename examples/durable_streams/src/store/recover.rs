@@ -195,5 +195,6 @@ impl Recovery {
 /// Returns whether the bytes begin with a record that proves that `number` was synced.
 fn is_later(bytes: &[u8], number: u64) -> bool {
     bytes.get(18..20) == Some(b"DS")
-        && record::decode(bytes).is_some_and(|found| found.first && (number + 1..number + JUMP / 2).contains(&found.number))
+        && record::decode(bytes)
+            .is_some_and(|found| found.first && (number + 1..number + JUMP / 2).contains(&found.number))
 }

@@ -76,7 +76,11 @@ pub(crate) struct View {
 pub(crate) enum Place {
     Memory(Bytes),
     /// A range of the file of a stream.
-    File { id: u64, from: u64, len: u64 },
+    File {
+        id: u64,
+        from: u64,
+        len: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -91,14 +95,23 @@ pub(crate) struct Append<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// `seq` is the last one of the producer.
-    Done { end: u64, closed: bool, seq: Option<u64>, duplicate: bool },
-    Closed { end: u64 },
+    Done {
+        end: u64,
+        closed: bool,
+        seq: Option<u64>,
+        duplicate: bool,
+    },
+    Closed {
+        end: u64,
+    },
     Deleted,
     OtherType,
     OldSeq,
     StaleEpoch(u64),
     EpochWithoutZero,
-    Gap { expected: u64 },
+    Gap {
+        expected: u64,
+    },
     TooManyProducers,
     DiskFull,
 }
