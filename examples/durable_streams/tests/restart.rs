@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::{Client, Server};
+use support::{Client, Server, pause};
 
 mod support;
 
@@ -103,11 +103,11 @@ fn a_long_poll_is_woken_and_ends_with_the_server() {
     let address = server.address;
     let poll = move || Client::new(address).ask("GET", "/s?offset=now&live=long-poll", &[], b"");
     let waiting = thread::spawn(poll);
-    thread::sleep(Duration::from_millis(200));
+    pause(Duration::from_millis(200));
     server.ask("POST", "/s", &[TEXT], b"news");
     assert_eq!(waiting.join().unwrap().unwrap().body, b"news");
     let waiting = thread::spawn(poll);
-    thread::sleep(Duration::from_millis(200));
+    pause(Duration::from_millis(200));
     let start = Instant::now();
     server.stop();
     assert_eq!(waiting.join().unwrap().unwrap().status, 204);

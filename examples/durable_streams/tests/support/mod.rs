@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 pub(crate) struct Server {
@@ -29,10 +29,27 @@ fn command(dir: &Path) -> Command {
     command
 }
 
-/// Runs the server until it ends by itself.
+/// Runs a server that cannot start, and returns its errors.
 #[allow(dead_code, reason = "not every program needs it")]
-pub(crate) fn refused(dir: &Path) -> Output {
-    command(dir).output().unwrap()
+pub(crate) fn refused(dir: &Path) -> String {
+    let mut child = command(dir).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    for _ in 0..100 {
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(!status.success());
+            let mut text = String::new();
+            child.stderr.unwrap().read_to_string(&mut text).unwrap();
+            return text;
+        }
+        pause(Duration::from_millis(100));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    panic!("the server has started");
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests have no runtime")]
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
 }
 
 impl Server {
