@@ -5,10 +5,11 @@ use std::hash::{BuildHasher, RandomState};
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::body::Body;
 use crate::store::{Expiry, Producer, now};
-use crate::time;
 
 pub(crate) const NEXT: HeaderName = HeaderName::from_static("stream-next-offset");
 pub(crate) const CLOSED: HeaderName = HeaderName::from_static("stream-closed");
@@ -83,6 +84,12 @@ pub(crate) fn offset_text(at: u64) -> String {
 
 pub(crate) fn parse_offset(text: &str) -> Option<u64> {
     text.strip_prefix(ZEROS).filter(|digits| digits.len() == 16).and_then(|digits| integer(digits, u64::MAX))
+}
+
+/// Writes a time as in RFC 3339.
+pub(crate) fn time_text(millis: i64) -> Option<HeaderValue> {
+    let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(millis) * 1_000_000).ok()?;
+    HeaderValue::try_from(time.format(&Rfc3339).ok()?).ok()
 }
 
 /// Where a read begins.
@@ -196,8 +203,9 @@ pub(crate) fn expiry(headers: &HeaderMap) -> Result<Option<Expiry>, Refusal> {
             Ok(Some(Expiry::Idle(seconds)))
         }
         (None, Some(at)) => {
-            let at = time::parse(at).ok_or_else(|| Refusal::bad("Stream-Expires-At is a time as in RFC 3339"))?;
-            Ok(Some(Expiry::At(at)))
+            let at = OffsetDateTime::parse(at, &Rfc3339);
+            let at = at.map_err(|e| Refusal::bad(format!("Stream-Expires-At is not a time as in RFC 3339: {e}")))?;
+            Ok(Some(Expiry::At((at.unix_timestamp_nanos() / 1_000_000) as i64)))
         }
     }
 }

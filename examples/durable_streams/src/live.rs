@@ -71,12 +71,12 @@ impl Reader {
                 self.control(&mut out, is_last);
                 return Some(out.freeze());
             }
-            if self.app.ending.is_set() {
+            if self.app.ending.is_cancelled() {
                 return None;
             }
             tokio::select! {
                 () = changed => {}
-                () = self.app.ending.wait() => return None,
+                () = self.app.ending.cancelled() => return None,
                 () = tokio::time::sleep_until(self.until) => return None,
             }
         }

@@ -27,7 +27,6 @@ mod live;
 mod read;
 mod service;
 mod store;
-mod time;
 mod write;
 
 /// A server for the Durable Streams protocol.
@@ -117,7 +116,7 @@ async fn run(args: &Args) -> Result<(), String> {
             _ = tokio::signal::ctrl_c() => {}
             _ = terminate.recv() => {}
         }
-        app.ending.set();
+        app.ending.cancel();
     };
     let limits = Limits::default().body(args.max_body << 20);
     server::serve(listener, service)

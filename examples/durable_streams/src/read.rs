@@ -91,7 +91,7 @@ impl App {
                 }
                 tokio::select! {
                     () = changed => {}
-                    () = self.ending.wait() => break,
+                    () = self.ending.cancelled() => break,
                 }
             }
         };

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +13,8 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use millstream::server::RequestBody;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
 use crate::fields::{self, Refusal};
@@ -37,36 +37,12 @@ pub(crate) struct App {
     pub(crate) long_poll: Duration,
     /// After this time a connection with events ends.
     pub(crate) events: Duration,
-    pub(crate) ending: Ending,
+    /// Tells live readers that the server ends.
+    pub(crate) ending: CancellationToken,
     /// Whose pages may use the streams.
     origin: Option<HeaderValue>,
     body_max: u64,
     bodies: Semaphore,
-}
-
-/// Tells live readers that the server ends.
-#[derive(Debug, Default)]
-pub(crate) struct Ending {
-    is_set: AtomicBool,
-    told: Notify,
-}
-
-impl Ending {
-    pub(crate) fn set(&self) {
-        self.is_set.store(true, Ordering::Release);
-        self.told.notify_waiters();
-    }
-
-    pub(crate) async fn wait(&self) {
-        let told = self.told.notified();
-        if !self.is_set.load(Ordering::Acquire) {
-            told.await;
-        }
-    }
-
-    pub(crate) fn is_set(&self) -> bool {
-        self.is_set.load(Ordering::Acquire)
-    }
 }
 
 impl App {
@@ -77,7 +53,7 @@ impl App {
         events: Duration,
         origin: Option<HeaderValue>,
     ) -> Self {
-        let (ending, bodies) = (Ending::default(), Semaphore::new(BODIES));
+        let (ending, bodies) = (CancellationToken::new(), Semaphore::new(BODIES));
         Self { store, long_poll, events, ending, origin, body_max, bodies }
     }
 
@@ -148,10 +124,7 @@ impl App {
         match stream.meta.expiry {
             Expiry::Never => {}
             Expiry::Idle(seconds) => drop(headers.insert(fields::TTL, seconds.into())),
-            Expiry::At(at) => {
-                let time = HeaderValue::try_from(crate::time::format(at)).expect("a time is ASCII");
-                headers.insert(fields::EXPIRES_AT, time);
-            }
+            Expiry::At(at) => headers.extend(fields::time_text(at).map(|time| (fields::EXPIRES_AT, time))),
         }
         Ok(response)
     }

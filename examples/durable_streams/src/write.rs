@@ -30,7 +30,7 @@ impl App {
         if source.is_some_and(|meta| *meta.content_type != *media_type) {
             return Err(Refusal::conflict("the source has another content type"));
         }
-        let expiry = requested.or_else(|| source.map(|meta| meta.expiry.clone())).unwrap_or(Expiry::Never);
+        let expiry = requested.or_else(|| source.map(|meta| meta.expiry)).unwrap_or(Expiry::Never);
         let is_json = media_type == JSON && !body.is_empty();
         let data = if is_json { json::messages(&body).map_err(Refusal::bad)? } else { body };
         let create = Create { path, content_type: &media_type, expiry, fork, closed, data: &data };

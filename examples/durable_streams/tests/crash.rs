@@ -16,14 +16,14 @@ const WRITERS: usize = 8;
 const HEADER: usize = 20;
 
 /// Returns the lines of a stream after the writer that wrote them. Fails if one is not whole, twice or out of order.
-fn counts(read: &[u8]) -> Vec<usize> {
+fn counts(read: &[u8], scale: usize) -> Vec<usize> {
     let mut counts = vec![0; WRITERS];
     for line in std::str::from_utf8(read).unwrap().split_terminator('\n') {
         let mut parts = line.split(' ');
         let (writer, number) = (parts.next().unwrap(), parts.next().unwrap());
         let (writer, number): (usize, usize) = (writer.parse().unwrap(), number.parse().unwrap());
         assert_eq!(number, counts[writer], "the next line of writer {writer}");
-        assert_eq!(parts.next().map(str::len), Some(size(number)), "line {number} of writer {writer}");
+        assert_eq!(parts.next().map(str::len), Some(size(number) * scale), "line {number} of writer {writer}");
         counts[writer] += 1;
     }
     assert!(read.last().is_none_or(|&last| last == b'\n'), "half a line");
@@ -36,6 +36,16 @@ fn size(number: usize) -> usize {
 
 #[test]
 fn appends_survive_kills() {
+    kill_writers(1);
+}
+
+#[test]
+fn appends_survive_kills_while_segments_are_full() {
+    kill_writers(150);
+}
+
+/// Kills the server six times while writers append lines of up to `900 * scale` bytes to three streams.
+fn kill_writers(scale: usize) {
     let dir = tempfile::tempdir().unwrap();
     let streams = ["/one", "/two", "/three"];
     let mut confirmed = [[0; WRITERS]; 3];
@@ -45,7 +55,7 @@ fn appends_survive_kills() {
             if round == 0 {
                 assert_eq!(server.ask("PUT", stream, &[TEXT], b"").status, 201);
             }
-            let found = counts(&server.read(stream));
+            let found = counts(&server.read(stream), scale);
             for (found, confirmed) in found.into_iter().zip(confirmed) {
                 // One append of each writer was on its way.
                 assert!((*confirmed..=*confirmed + 1).contains(&found), "round {round}: {found}, not {confirmed}");
@@ -62,7 +72,7 @@ fn appends_survive_kills() {
                     started.push(scope.spawn(move || {
                         let mut client = Client::new(address);
                         while !ended.load(Ordering::Relaxed) {
-                            let line = format!("{writer} {confirmed} {}\n", "x".repeat(size(*confirmed)));
+                            let line = format!("{writer} {confirmed} {}\n", "x".repeat(size(*confirmed) * scale));
                             let Some(answer) = client.ask("POST", stream, &[TEXT], line.as_bytes()) else { break };
                             assert_eq!(answer.status, 204);
                             *confirmed += 1;
@@ -95,7 +105,7 @@ fn record_of(segment: &Path, data: &str) -> (u64, u64) {
     let end = bytes.windows(data.len()).position(|window| window == data.as_bytes()).unwrap() + data.len();
     let start = (0..end - HEADER).rev().find(|&at| {
         let len = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
-        &bytes[at + 18..at + 20] == b"DS" && at + HEADER + len == end
+        &bytes[at + 17..at + 20] == b"DS1" && at + HEADER + len == end
     });
     (start.unwrap() as u64, end as u64)
 }
@@ -131,7 +141,7 @@ fn what_an_earlier_process_left_does_not_come_back() {
     let mut record = vec![0; (end - last) as usize];
     file.read_exact_at(&mut record, last).unwrap();
     file.write_all_at(&vec![0; (end - start) as usize], start).unwrap();
-    record[17] = 0;
+    record[16] = 0;
     let crc = crc32c::crc32c_append(crc32c::crc32c(&record[..4]), &record[8..]);
     record[4..8].copy_from_slice(&crc.to_le_bytes());
     let mut server = Server::start(dir.path());

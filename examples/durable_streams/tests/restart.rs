@@ -49,7 +49,7 @@ fn everything_is_kept() {
         let head = |path: &str| server.ask("HEAD", path, &[], b"");
         assert_eq!(head("/source").headers["stream-ttl"], "3600");
         assert_eq!(head("/fork/of/fork").headers["stream-ttl"], "3600", "the fork has it from its source");
-        assert_eq!(head("/late").headers["stream-expires-at"], "2999-01-01T00:00:00.000Z");
+        assert_eq!(head("/late").headers["stream-expires-at"], "2999-01-01T00:00:00Z");
         assert_eq!(head("/closed").headers["stream-closed"], "true");
         assert_eq!(head("/gone").status, 404);
         assert_eq!(head("/fork").status, 410, "its fork needs it");

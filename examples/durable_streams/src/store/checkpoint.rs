@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use millstream::fs::Replace;
 
-use super::record::Record;
+use super::record::{self, Record};
 use super::stream::Stream;
 use super::{Store, at, data_path};
 
@@ -108,16 +108,17 @@ impl Store {
         // Nothing is created or deleted meanwhile.
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let (mut snapshot, mut last) = (BytesMut::new(), 0);
-        Record::Begin { next_id: table.next_id }.encode(from, true, &mut snapshot);
+        let mut add = |record: &Record<'_>| record::encode(record, b"", from, true, &mut snapshot);
+        add(&Record::Begin { next_id: table.next_id });
         // Sources have lower ids than their forks, and come first.
         let mut streams: Vec<_> = table.paths.values().cloned().collect();
         streams.sort_unstable_by_key(|stream| stream.meta.id);
         for stream in &streams {
-            let (record, number) = stream.snapshot();
-            record.encode(from, true, &mut snapshot);
-            last = last.max(number);
+            let saved = stream.state().queued.clone();
+            last = last.max(saved.last);
+            add(&Record::Stream { meta: stream.meta.clone(), saved });
         }
-        Record::End { streams: streams.len() as u64 }.encode(from, true, &mut snapshot);
+        add(&Record::End { streams: streams.len() as u64 });
         Capture { snapshot: snapshot.freeze(), streams, from, last }
     }
 

@@ -136,20 +136,20 @@ impl Journal {
 
     /// Adds a record and returns its number. The caller holds the lock of what the record is about, so that records
     /// are in the order of the decisions.
-    pub(crate) fn push(&self, record: &Record<'_>, data: usize, change: impl FnOnce(Range<usize>) -> Change) -> u64 {
+    pub(crate) fn push(&self, record: &Record<'_>, data: &[u8], change: impl FnOnce(Range<usize>) -> Change) -> u64 {
         let mut queue = lock(&self.queue);
         let number = queue.next;
         queue.next += 1;
-        let full = |batch: &Batch| (batch.bytes.len() + data) as u64 > self.segment / 4;
+        let full = |batch: &Batch| (batch.bytes.len() + data.len()) as u64 > self.segment / 4;
         if queue.batches.back().is_none_or(full) {
             queue.batches.push_back(Batch::default());
         }
         let alone = queue.batches.len() == 1;
         let batch = queue.batches.back_mut().expect("it was added");
         let first = batch.bytes.is_empty();
-        record.encode(number, first, &mut batch.bytes);
+        record::encode(record, data, number, first, &mut batch.bytes);
         let end = batch.bytes.len();
-        batch.changes.push(change(end - data..end));
+        batch.changes.push(change(end - data.len()..end));
         batch.last = number;
         drop(queue);
         if first && alone {

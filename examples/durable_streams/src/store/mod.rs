@@ -100,7 +100,7 @@ impl Store {
         let found = self.table.read().unwrap_or_else(PoisonError::into_inner).paths.get(path).cloned();
         match found {
             None => Named::Nothing,
-            Some(stream) if stream.state().deleted => Named::Deleted,
+            Some(stream) if stream.state().queued.deleted => Named::Deleted,
             Some(stream) if stream.is_expired() => match self.delete(&stream) {
                 Some((_, true)) => Named::Deleted,
                 _ => Named::Nothing,
@@ -120,7 +120,7 @@ impl Store {
             return if is_same { Created::Stream(Arc::clone(stream), false) } else { Created::Conflict };
         }
         let parent = create.fork.as_ref().map(|fork| Arc::clone(&fork.source));
-        if parent.as_ref().is_some_and(|parent| parent.state().deleted) {
+        if parent.as_ref().is_some_and(|parent| parent.state().queued.deleted) {
             return Created::SourceGone;
         }
         let sources = std::iter::successors(parent.as_ref(), |stream| stream.parent.as_ref());
@@ -137,18 +137,18 @@ impl Store {
             id: table.next_id,
             path: create.path.into(),
             content_type: create.content_type.into(),
-            expiry: create.expiry.clone(),
+            expiry: create.expiry,
             origin: create.fork.as_ref().map(|fork| (fork.source.meta.id, fork.at)),
         };
         let stream = Arc::new(Stream::new(meta, parent));
         let (data, closed) = (create.data, create.closed);
         {
-            let mut state = stream.state();
-            let record = Record::Create { meta: stream.meta.clone(), closed, data };
-            let data_of = |data| Change::Data { stream: Arc::clone(&stream), data, close: closed };
-            state.last = self.journal.push(&record, data.len(), data_of);
-            (state.len, state.closed) = (state.len + data.len() as u64, closed);
-            stream.set_born(state.last);
+            let queued = &mut stream.state().queued;
+            let record = Record::Create { meta: stream.meta.clone(), closed };
+            let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: closed };
+            queued.last = self.journal.push(&record, data, change);
+            (queued.len, queued.closed) = (queued.len + data.len() as u64, closed);
+            stream.set_born(queued.last);
         }
         table.insert(Arc::clone(&stream));
         Created::Stream(stream, true)
@@ -159,14 +159,14 @@ impl Store {
     pub(crate) fn delete(&self, stream: &Arc<Stream>) -> Option<(u64, bool)> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let mut state = stream.state();
-        if std::mem::replace(&mut state.deleted, true) {
+        if std::mem::replace(&mut state.queued.deleted, true) {
             return None;
         }
         let record = Record::Delete { id: stream.meta.id };
-        let removed = table.remove(stream, |source| source.state().deleted);
+        let removed = table.remove(stream, |source| source.state().queued.deleted);
         let needed = removed.is_empty();
-        state.last = self.journal.push(&record, 0, |_| Change::Removed(removed));
-        let number = state.last;
+        let number = self.journal.push(&record, b"", |_| Change::Removed(removed));
+        state.queued.last = number;
         drop(state);
         stream.changed.notify_waiters();
         Some((number, needed))
@@ -210,7 +210,7 @@ impl Create<'_> {
         is_fork
             && **content_type == *self.content_type
             && *expiry == self.expiry
-            && stream.state().closed == self.closed
+            && stream.state().queued.closed == self.closed
     }
 }
 

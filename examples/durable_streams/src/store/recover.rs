@@ -13,7 +13,7 @@ use std::sync::{Arc, RwLock};
 use quick_cache::sync::Cache;
 
 use super::journal::{self, JUMP, Journal, segment_path};
-use super::record::{self, Meta, Record};
+use super::record::{self, Meta, Record, is_later};
 use super::stream::{Append, Stream};
 use super::{FILES_MAX, Store, Table, at, data_path};
 
@@ -81,7 +81,7 @@ fn recover(dir: &Path) -> io::Result<Recovery> {
         recovery.segment(path, bytes)?;
     }
     for (path, bytes) in &unread {
-        if (0..bytes.len()).any(|later| is_later(&bytes[later..], recovery.next)) {
+        if (0..bytes.len()).any(|later| is_later(&bytes[later..], recovery.next, recovery.next + JUMP / 2)) {
             return Err(damaged(path, "its first record is damaged, and appends behind it were confirmed"));
         }
     }
@@ -103,9 +103,7 @@ impl Recovery {
             let found = record::decode(bytes).filter(|found| found.number == begin.number)?;
             bytes = &bytes[found.len..];
             match found.record {
-                Record::Stream { meta, len, last, closed, deleted, writers } => {
-                    self.create(meta)?.restore(len, last, closed, deleted, writers);
-                }
+                Record::Stream { meta, saved } => self.create(meta)?.restore(saved),
                 Record::End { streams } => {
                     return (streams == self.ids.len() as u64 && bytes.is_empty()).then_some(());
                 }
@@ -137,15 +135,18 @@ impl Recovery {
             }
             (at, number) = (at + found.len, number + 1);
         }
-        if number == self.next && (at + 1..bytes.len()).any(|later| is_later(&bytes[later..], number)) {
+        if number == self.next
+            && (at + 1..bytes.len()).any(|later| is_later(&bytes[later..], number, number + JUMP / 2))
+        {
             return Err(damaged(path, &format!("the record at {at} is damaged, and appends behind it were confirmed")));
         }
         Ok(())
     }
 
     fn apply(&mut self, found: &record::Found<'_>) -> Option<()> {
+        let data = found.data;
         match found.record {
-            Record::Create { ref meta, closed, data } => {
+            Record::Create { ref meta, closed } => {
                 if self.ids.contains_key(&meta.id) {
                     return Some(());
                 }
@@ -154,15 +155,15 @@ impl Recovery {
                 let append = Append { content_type, data, close: closed, seq, producer };
                 stream.replay(stream.base(), &append, found.number)
             }
-            Record::Append { id, at, close, seq, producer, data } => {
+            Record::Append { id, at, close, seq, producer } => {
                 // A stream that the snapshot does not have was deleted before it was made.
                 let Some(stream) = self.ids.get(&id) else { return Some(()) };
                 stream.replay(at, &Append { content_type: "", data, close, seq, producer }, found.number)
             }
             Record::Delete { id } => {
                 let Some(stream) = self.ids.get(&id).cloned() else { return Some(()) };
-                if !std::mem::replace(&mut stream.state().deleted, true) {
-                    for removed in self.table.remove(&stream, |source| source.state().deleted) {
+                if !std::mem::replace(&mut stream.state().queued.deleted, true) {
+                    for removed in self.table.remove(&stream, |source| source.state().queued.deleted) {
                         self.ids.remove(&removed.meta.id);
                     }
                 }
@@ -190,11 +191,4 @@ impl Recovery {
         }
         Ok(())
     }
-}
-
-/// Returns whether the bytes begin with a record that proves that `number` was synced.
-fn is_later(bytes: &[u8], number: u64) -> bool {
-    bytes.get(18..20) == Some(b"DS")
-        && record::decode(bytes)
-            .is_some_and(|found| found.first && (number + 1..number + JUMP / 2).contains(&found.number))
 }

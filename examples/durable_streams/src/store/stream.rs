@@ -3,7 +3,6 @@
 //! An append is decided and added to the journal under the lock of its stream. It becomes visible when it is on the
 //! disk. Until a checkpoint or a flush its bytes are kept in `tail`, so memory is bounded by the journal.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,7 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::sync::Notify;
 
 use super::journal::{Change, Journal, lock};
-use super::record::{Expiry, Meta, Producer, Record, Writers};
+use super::record::{Expiry, Meta, Producer, Record, Saved};
 use crate::json;
 
 /// Producers that a stream remembers.
@@ -45,15 +44,8 @@ pub(crate) struct Stream {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// End and closure with everything that is in the queue of the journal.
-    pub(crate) len: u64,
-    pub(crate) closed: bool,
-    /// Number of the last record about this stream.
-    pub(crate) last: u64,
-    pub(crate) deleted: bool,
-    seq: Option<Box<str>>,
-    closer: Option<(Box<str>, u64, u64)>,
-    producers: HashMap<Box<str>, (u64, u64)>,
+    /// With everything that is in the queue of the journal.
+    pub(crate) queued: Saved,
     /// End and closure for readers.
     shown: u64,
     sealed: bool,
@@ -128,7 +120,8 @@ impl Stream {
             _ => Kind::Binary,
         };
         let base = meta.origin.map_or(0, |(_, at)| at);
-        let state = State { len: base, shown: base, written: base, ..State::default() };
+        let queued = Saved { len: base, ..Saved::default() };
+        let state = State { queued, shown: base, written: base, ..State::default() };
         let used = AtomicI64::new(now());
         Self { meta, kind, parent, changed: Notify::new(), state: Mutex::new(state), used, born: AtomicU64::new(0) }
     }
@@ -152,7 +145,7 @@ impl Stream {
 
     pub(crate) fn view(&self) -> View {
         let state = self.state();
-        View { end: state.shown, closed: state.sealed, gone: state.purged || state.deleted }
+        View { end: state.shown, closed: state.sealed, gone: state.purged || state.queued.deleted }
     }
 
     /// Begins the time again after which an idle stream ends.
@@ -175,18 +168,18 @@ impl Stream {
     /// may be told.
     pub(crate) fn append(self: &Arc<Self>, journal: &Journal, append: &Append<'_>) -> (Outcome, u64) {
         let mut state = self.state();
-        if let Some(outcome) = state.refuse(&self.meta, append) {
-            return (outcome, state.last);
+        if let Some(outcome) = refuse(&state.queued, &self.meta, append) {
+            return (outcome, state.queued.last);
         }
         if journal.is_stalled() {
             return (Outcome::DiskFull, 0);
         }
         let Append { data, close, seq, producer, .. } = *append;
-        let record = Record::Append { id: self.meta.id, at: state.len, close, seq, producer, data };
-        let number = journal.push(&record, data.len(), |data| Change::Data { stream: Arc::clone(self), data, close });
-        state.apply(append, number);
+        let record = Record::Append { id: self.meta.id, at: state.queued.len, close, seq, producer };
+        let number = journal.push(&record, data, |data| Change::Data { stream: Arc::clone(self), data, close });
+        apply(&mut state.queued, append, number);
         let seq = producer.map(|producer| producer.seq);
-        (Outcome::Done { end: state.len, closed: close, seq, duplicate: false }, number)
+        (Outcome::Done { end: state.queued.len, closed: close, seq, duplicate: false }, number)
     }
 
     /// Makes bytes visible that are on the disk. Returns whether the tail has just become long.
@@ -213,13 +206,13 @@ impl Stream {
     /// Replays an append. Returns `None` if it does not continue the stream.
     pub(crate) fn replay(&self, at: u64, append: &Append<'_>, number: u64) -> Option<()> {
         let mut state = self.state();
-        if number <= state.last {
+        if number <= state.queued.last {
             return Some(());
         }
-        if at != state.len || state.closed {
+        if at != state.queued.len || state.queued.closed {
             return None;
         }
-        state.apply(append, number);
+        apply(&mut state.queued, append, number);
         drop(state);
         self.publish(append.data, append.close);
         Some(())
@@ -261,22 +254,10 @@ impl Stream {
         Place::Memory(Bytes::copy_from_slice(&found[..json::cut(stream.kind, found, max).unwrap_or(found.len())]))
     }
 
-    /// Returns the record for the snapshot.
-    pub(crate) fn snapshot(&self) -> (Record<'static>, u64) {
-        let state = self.state();
-        let producers = state.producers.iter().map(|(id, &(epoch, seq))| (id.clone(), epoch, seq)).collect();
-        let writers = Writers { seq: state.seq.clone(), closer: state.closer.clone(), producers };
-        let (len, last, closed, deleted) = (state.len, state.last, state.closed, state.deleted);
-        (Record::Stream { meta: self.meta.clone(), len, last, closed, deleted, writers }, last)
-    }
-
-    /// Takes the state from a snapshot. Everything up to `len` is in the file.
-    pub(crate) fn restore(&self, len: u64, last: u64, closed: bool, deleted: bool, writers: Writers) {
-        let Writers { seq, closer, producers } = writers;
-        let producers = producers.into_iter().map(|(id, epoch, seq)| (id, (epoch, seq))).collect();
-        let (shown, sealed, written) = (len, closed, len);
-        let rest = State::default();
-        *self.state() = State { len, closed, last, deleted, seq, closer, producers, shown, sealed, written, ..rest };
+    /// Takes the state from a snapshot. Everything up to its end is in the file.
+    pub(crate) fn restore(&self, queued: Saved) {
+        let (len, sealed) = (queued.len, queued.closed);
+        *self.state() = State { queued, shown: len, sealed, written: len, ..State::default() };
     }
 
     /// Returns the length that the file must have.
@@ -285,60 +266,58 @@ impl Stream {
     }
 }
 
-impl State {
-    /// Returns the outcome of an append that adds nothing.
-    fn refuse(&self, meta: &Meta, append: &Append<'_>) -> Option<Outcome> {
-        let Append { content_type, data, close, seq, producer } = *append;
-        if self.deleted || self.purged {
-            return Some(Outcome::Deleted);
-        }
-        let known = producer.and_then(|producer| self.producers.get(producer.id)).copied();
-        let stale = producer.zip(known).filter(|(producer, (epoch, _))| producer.epoch < *epoch);
-        let duplicate = |last| Outcome::Done { end: self.len, closed: self.closed, seq: last, duplicate: true };
-        if self.closed {
-            let closer = self.closer.as_ref().map(|(id, epoch, seq)| Producer { id, epoch: *epoch, seq: *seq });
-            return Some(match (producer, stale) {
-                (Some(producer), _) if Some(producer) == closer => duplicate(Some(producer.seq)),
-                (None, _) if close && data.is_empty() => duplicate(None),
-                (_, Some((_, (epoch, _)))) => Outcome::StaleEpoch(epoch),
-                _ => Outcome::Closed { end: self.len },
-            });
-        }
-        if !data.is_empty() && content_type != &*meta.content_type {
-            return Some(Outcome::OtherType);
-        }
-        if let Some((_, (epoch, _))) = stale {
-            return Some(Outcome::StaleEpoch(epoch));
-        }
-        match (producer, known) {
-            (Some(p), Some((epoch, _))) if p.epoch > epoch && p.seq != 0 => return Some(Outcome::EpochWithoutZero),
-            (Some(p), Some((epoch, last))) if p.epoch == epoch && p.seq <= last => return Some(duplicate(Some(last))),
-            (Some(p), Some((epoch, last))) if p.epoch == epoch && p.seq > last + 1 => {
-                return Some(Outcome::Gap { expected: last + 1 });
-            }
-            (Some(p), None) if p.seq != 0 => return Some(Outcome::Gap { expected: 0 }),
-            (Some(_), None) if self.producers.len() >= PRODUCERS_MAX => return Some(Outcome::TooManyProducers),
-            _ => {}
-        }
-        // Bytes are compared, as the protocol says.
-        seq.is_some_and(|seq| self.seq.as_deref().is_some_and(|last| seq <= last)).then_some(Outcome::OldSeq)
+/// Returns the outcome of an append that adds nothing.
+fn refuse(queued: &Saved, meta: &Meta, append: &Append<'_>) -> Option<Outcome> {
+    let Append { content_type, data, close, seq, producer } = *append;
+    if queued.deleted {
+        return Some(Outcome::Deleted);
     }
+    let known = producer.and_then(|producer| queued.producers.get(producer.id)).copied();
+    let stale = producer.zip(known).filter(|(producer, (epoch, _))| producer.epoch < *epoch);
+    let duplicate = |last| Outcome::Done { end: queued.len, closed: queued.closed, seq: last, duplicate: true };
+    if queued.closed {
+        let closer = queued.closer.as_ref().map(|(id, epoch, seq)| Producer { id, epoch: *epoch, seq: *seq });
+        return Some(match (producer, stale) {
+            (Some(producer), _) if Some(producer) == closer => duplicate(Some(producer.seq)),
+            (None, _) if close && data.is_empty() => duplicate(None),
+            (_, Some((_, (epoch, _)))) => Outcome::StaleEpoch(epoch),
+            _ => Outcome::Closed { end: queued.len },
+        });
+    }
+    if !data.is_empty() && content_type != &*meta.content_type {
+        return Some(Outcome::OtherType);
+    }
+    if let Some((_, (epoch, _))) = stale {
+        return Some(Outcome::StaleEpoch(epoch));
+    }
+    match (producer, known) {
+        (Some(p), Some((epoch, _))) if p.epoch > epoch && p.seq != 0 => return Some(Outcome::EpochWithoutZero),
+        (Some(p), Some((epoch, last))) if p.epoch == epoch && p.seq <= last => return Some(duplicate(Some(last))),
+        (Some(p), Some((epoch, last))) if p.epoch == epoch && p.seq > last + 1 => {
+            return Some(Outcome::Gap { expected: last + 1 });
+        }
+        (Some(p), None) if p.seq != 0 => return Some(Outcome::Gap { expected: 0 }),
+        (Some(_), None) if queued.producers.len() >= PRODUCERS_MAX => return Some(Outcome::TooManyProducers),
+        _ => {}
+    }
+    // Bytes are compared, as the protocol says.
+    seq.is_some_and(|seq| queued.seq.as_deref().is_some_and(|last| seq <= last)).then_some(Outcome::OldSeq)
+}
 
-    fn apply(&mut self, append: &Append<'_>, number: u64) {
-        self.len += append.data.len() as u64;
-        self.last = number;
-        if let Some(seq) = append.seq {
-            self.seq = Some(seq.into());
+fn apply(queued: &mut Saved, append: &Append<'_>, number: u64) {
+    queued.len += append.data.len() as u64;
+    queued.last = number;
+    if let Some(seq) = append.seq {
+        queued.seq = Some(seq.into());
+    }
+    if let Some(Producer { id, epoch, seq }) = append.producer {
+        match queued.producers.get_mut(id) {
+            Some(known) => *known = (epoch, seq),
+            None => drop(queued.producers.insert(id.into(), (epoch, seq))),
         }
-        if let Some(Producer { id, epoch, seq }) = append.producer {
-            match self.producers.get_mut(id) {
-                Some(known) => *known = (epoch, seq),
-                None => drop(self.producers.insert(id.into(), (epoch, seq))),
-            }
-        }
-        if append.close {
-            self.closed = true;
-            self.closer = append.producer.map(|Producer { id, epoch, seq }| (id.into(), epoch, seq));
-        }
+    }
+    if append.close {
+        queued.closed = true;
+        queued.closer = append.producer.map(|Producer { id, epoch, seq }| (id.into(), epoch, seq));
     }
 }
