@@ -98,10 +98,9 @@ async fn run(args: &Args) -> Result<(), String> {
     let address = listener.local_addr().map_err(|e| e.to_string())?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
 
-    let journal = Arc::clone(&store);
-    let dir = args.dir.clone();
-    tokio::spawn(async move { journal.journal.run(dir).await });
-    tokio::spawn(Arc::clone(&store).maintain());
+    let (journal, dir) = (Arc::clone(&store), args.dir.clone());
+    let mut commits = tokio::spawn(async move { journal.journal.run(dir).await });
+    let mut files = tokio::spawn(Arc::clone(&store).maintain());
 
     let (long_poll, events) = (Duration::from_secs(args.long_poll), Duration::from_secs(args.events));
     let app = Arc::new(App::new(Arc::clone(&store), args.max_body << 20, long_poll, events, args.cors.clone()));
@@ -119,10 +118,15 @@ async fn run(args: &Args) -> Result<(), String> {
         app.ending.cancel();
     };
     let limits = Limits::default().body(args.max_body << 20);
-    server::serve(listener, service)
-        .limits(limits)
-        .drain(ended, PATIENCE)
-        .await
-        .map_err(|e| format!("{address}: {e}"))?;
-    Ok(())
+    let served = tokio::select! {
+        served = server::serve(listener, service).limits(limits).drain(ended, PATIENCE) => served,
+        // They never end by themselves, but they may panic.
+        _ = &mut commits => return Err("the journal has failed".into()),
+        _ = &mut files => return Err("the files of the streams have failed".into()),
+    };
+    // Nobody waits for what they still do, and the next process begins with what is on the disk.
+    commits.abort();
+    files.abort();
+    let _ = (commits.await, files.await);
+    served.map(drop).map_err(|e| format!("{address}: {e}"))
 }

@@ -299,3 +299,46 @@ impl Future for Durable<'_> {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::record::{Expiry, Meta};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_segment_is_not_written_again_before_it_is_covered() {
+        let dir = tempfile::tempdir().unwrap();
+        let segment = 4096;
+        prepare(dir.path(), segment).unwrap();
+        let journal = Arc::new(Journal::new(1, segment));
+        let (run, path) = (Arc::clone(&journal), dir.path().to_owned());
+        let task = tokio::spawn(async move { run.run(path).await });
+        let meta = Meta { id: 0, path: "/".into(), content_type: "".into(), expiry: Expiry::Never, origin: None };
+        let stream = Arc::new(Stream::new(meta, None));
+        let push = || {
+            let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: false };
+            journal.push(&Record::Delete { id: 0 }, &[0; 900], change)
+        };
+        let mut last = 0;
+        for _ in 0..8 {
+            last = push();
+            journal.wait(last).await;
+        }
+        let refused = tokio::time::timeout(Duration::from_millis(200), journal.wait(push())).await;
+        assert!(refused.is_err(), "both segments are full");
+        assert_eq!(journal.durable(), last);
+        // A checkpoint that waits for this record gets it.
+        let given = tokio::time::timeout(Duration::from_secs(10), journal.need(last + 1)).await;
+        assert!(given.is_ok(), "the checkpoint and the commit wait for each other");
+        assert!(std::fs::metadata(segment_path(dir.path(), 1)).unwrap().len() > segment);
+        // The first segment is covered. The second one is still needed.
+        journal.cover(last + 1);
+        for _ in 0..4 {
+            journal.wait(push()).await;
+        }
+        assert_eq!(stream.view().end, 13 * 900);
+        task.abort();
+    }
+}
