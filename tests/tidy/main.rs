@@ -297,7 +297,8 @@ fn unsafe_is_explained() {
 
 #[test]
 fn files_have_a_header_and_one_subject() {
-    all_well(shape, &[sources(), files("versus", &[".rs"])].concat());
+    let packages = ["versus", "examples/durable_streams"].map(|package| files(package, &[".rs"])).concat();
+    all_well(shape, &[sources(), packages].concat());
 }
 
 #[test]

@@ -1,0 +1,233 @@
+//! Header fields, offsets and queries of the protocol.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::body::Body;
+use crate::store::{Expiry, Producer, now};
+
+pub(crate) const NEXT: HeaderName = HeaderName::from_static("stream-next-offset");
+pub(crate) const CLOSED: HeaderName = HeaderName::from_static("stream-closed");
+pub(crate) const UP_TO_DATE: HeaderName = HeaderName::from_static("stream-up-to-date");
+pub(crate) const CURSOR: HeaderName = HeaderName::from_static("stream-cursor");
+pub(crate) const SEQ: HeaderName = HeaderName::from_static("stream-seq");
+pub(crate) const TTL: HeaderName = HeaderName::from_static("stream-ttl");
+pub(crate) const EXPIRES_AT: HeaderName = HeaderName::from_static("stream-expires-at");
+pub(crate) const FORKED_FROM: HeaderName = HeaderName::from_static("stream-forked-from");
+pub(crate) const FORK_OFFSET: HeaderName = HeaderName::from_static("stream-fork-offset");
+pub(crate) const FORK_SUB_OFFSET: HeaderName = HeaderName::from_static("stream-fork-sub-offset");
+pub(crate) const SSE_ENCODING: HeaderName = HeaderName::from_static("stream-sse-data-encoding");
+pub(crate) const PRODUCER_ID: HeaderName = HeaderName::from_static("producer-id");
+pub(crate) const PRODUCER_EPOCH: HeaderName = HeaderName::from_static("producer-epoch");
+pub(crate) const PRODUCER_SEQ: HeaderName = HeaderName::from_static("producer-seq");
+pub(crate) const EXPECTED_SEQ: HeaderName = HeaderName::from_static("producer-expected-seq");
+pub(crate) const RECEIVED_SEQ: HeaderName = HeaderName::from_static("producer-received-seq");
+
+pub(crate) const TRUE: HeaderValue = HeaderValue::from_static("true");
+/// Offsets of the protocol have 16 digits, and 16 more that are the position here.
+const ZEROS: &str = "0000000000000000_";
+/// 2024-10-09, where the intervals of cursors begin, and their length in seconds.
+const CURSORS: (u64, u64) = (1_728_432_000, 20);
+
+/// An answer that is an error.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    text: Cow<'static, str>,
+    fields: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, text: text.into(), fields: Vec::new() }
+    }
+
+    pub(crate) fn bad(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, text)
+    }
+
+    pub(crate) fn conflict(text: &'static str) -> Self {
+        Self::new(StatusCode::CONFLICT, text)
+    }
+
+    pub(crate) fn internal(error: impl std::fmt::Display) -> Self {
+        eprintln!("error: {error}");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the stream cannot be read")
+    }
+
+    pub(crate) fn with(mut self, name: HeaderName, value: impl Into<HeaderValue>) -> Self {
+        self.fields.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(Body::text(format!("{}\n", self.text)));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        response.headers_mut().extend(self.fields);
+        response
+    }
+}
+
+pub(crate) fn offset(at: u64) -> HeaderValue {
+    HeaderValue::try_from(offset_text(at)).expect("digits")
+}
+
+pub(crate) fn offset_text(at: u64) -> String {
+    format!("{ZEROS}{at:016}")
+}
+
+pub(crate) fn parse_offset(text: &str) -> Option<u64> {
+    text.strip_prefix(ZEROS).filter(|digits| digits.len() == 16).and_then(|digits| integer(digits, u64::MAX))
+}
+
+/// Writes a time as in RFC 3339.
+pub(crate) fn time_text(millis: i64) -> Option<HeaderValue> {
+    let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(millis) * 1_000_000).ok()?;
+    HeaderValue::try_from(time.format(&Rfc3339).ok()?).ok()
+}
+
+/// Where a read begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    At(u64),
+    Now,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Live {
+    LongPoll,
+    Events,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Query {
+    pub(crate) start: Start,
+    pub(crate) live: Option<Live>,
+    pub(crate) cursor: Option<u64>,
+}
+
+impl Query {
+    pub(crate) fn parse(text: &str) -> Result<Self, Refusal> {
+        let (mut start, mut live, mut cursor) = (None, None, None);
+        for (name, value) in text.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, ""))) {
+            match name {
+                "offset" if start.is_some() => return Err(Refusal::bad("the offset is given twice")),
+                "offset" => {
+                    start = Some(match value {
+                        "-1" => Start::At(0),
+                        "now" => Start::Now,
+                        _ => Start::At(parse_offset(value).ok_or_else(|| Refusal::bad("the offset is malformed"))?),
+                    });
+                }
+                "live" => {
+                    live = Some(match value {
+                        "long-poll" => Live::LongPoll,
+                        "sse" => Live::Events,
+                        _ => return Err(Refusal::bad("live is long-poll or sse")),
+                    });
+                }
+                "cursor" => cursor = integer(value, u64::MAX / 2),
+                _ => {}
+            }
+        }
+        if live.is_some() && start.is_none() {
+            return Err(Refusal::bad("live reads need an offset"));
+        }
+        Ok(Self { start: start.unwrap_or(Start::At(0)), live, cursor })
+    }
+}
+
+/// Returns the cursor for a live answer: the number of the interval, or more than the client has sent.
+pub(crate) fn cursor(sent: Option<u64>) -> u64 {
+    let interval = (now().cast_unsigned() / 1000).saturating_sub(CURSORS.0) / CURSORS.1;
+    match sent {
+        Some(sent) if sent >= interval => sent + 1 + RandomState::new().hash_one(sent) % (3600 / CURSORS.1),
+        _ => interval,
+    }
+}
+
+pub(crate) fn is_true(headers: &HeaderMap, name: &HeaderName) -> bool {
+    headers.get(name).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"))
+}
+
+/// Returns the value of a field that is given at most once.
+pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    value.to_str().map(Some).map_err(|_| Refusal::bad(format!("{name} is not ASCII")))
+}
+
+/// Reads an integer without sign, and not more than `max`.
+fn integer(text: &str, max: u64) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok().filter(|&n| n <= max))?
+}
+
+/// Reads an integer that also has no zeros in front.
+pub(crate) fn strict_integer(text: &str) -> Option<u64> {
+    integer(text, u64::MAX / 2).filter(|_| text == "0" || !text.starts_with('0'))
+}
+
+/// Returns the media type without parameters, in lower case.
+pub(crate) fn media_type(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    let Some(value) = text(headers, &CONTENT_TYPE)? else { return Ok(None) };
+    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    Ok(Some(essence).filter(|essence| !essence.is_empty()))
+}
+
+pub(crate) fn producer(headers: &HeaderMap) -> Result<Option<Producer<'_>>, Refusal> {
+    let max = (1 << 53) - 1;
+    let of = |name| text(headers, name);
+    match (of(&PRODUCER_ID)?, of(&PRODUCER_EPOCH)?, of(&PRODUCER_SEQ)?) {
+        (None, None, None) => Ok(None),
+        (Some(""), ..) => Err(Refusal::bad("Producer-Id is empty")),
+        (Some(id), Some(epoch), Some(seq)) => match (integer(epoch, max), integer(seq, max)) {
+            (Some(epoch), Some(seq)) => Ok(Some(Producer { id, epoch, seq })),
+            _ => Err(Refusal::bad("Producer-Epoch and Producer-Seq are integers from 0 to 2^53-1")),
+        },
+        _ => Err(Refusal::bad("Producer-Id, Producer-Epoch and Producer-Seq are given together")),
+    }
+}
+
+pub(crate) fn expiry(headers: &HeaderMap) -> Result<Option<Expiry>, Refusal> {
+    match (text(headers, &TTL)?, text(headers, &EXPIRES_AT)?) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(Refusal::bad("Stream-TTL and Stream-Expires-At exclude each other")),
+        (Some(ttl), None) => {
+            let seconds = strict_integer(ttl).ok_or_else(|| Refusal::bad("Stream-TTL is an integer of seconds"))?;
+            Ok(Some(Expiry::Idle(seconds)))
+        }
+        (None, Some(at)) => {
+            let at = OffsetDateTime::parse(at, &Rfc3339);
+            let at = at.map_err(|e| Refusal::bad(format!("Stream-Expires-At is not a time as in RFC 3339: {e}")))?;
+            Ok(Some(Expiry::At((at.unix_timestamp_nanos() / 1_000_000) as i64)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries() {
+        let start = |text: &str| Query::parse(text).map(|query| query.start).ok();
+        assert_eq!(start(""), Some(Start::At(0)));
+        assert_eq!(start(&format!("offset={}&x", offset_text(12))), Some(Start::At(12)));
+        for wrong in ["offset=", "offset=1", "offset=a&offset=b", "live=sse", "offset=-1&live=x", "offset=0%201"] {
+            assert_eq!(start(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn cursors_grow() {
+        let first = cursor(None);
+        assert!(cursor(Some(first)) > first);
+        assert_eq!(cursor(Some(first - 1)), cursor(None));
+    }
+}

@@ -1,0 +1,188 @@
+//! Reads: what is there, and long polls.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
+use http::{Request, Response, StatusCode};
+use millstream::body::FileBody;
+use millstream::server::RequestBody;
+use tokio::time::timeout;
+
+use crate::body::{Body, Piece};
+use crate::fields::{self, Live, Query, Refusal, Start};
+use crate::json;
+use crate::service::{App, NO_STORE, content_type, deleted};
+use crate::store::{Kind, Place, Stream, View};
+
+/// Bytes that one answer has from memory. Ranges of files have no limit, because they are sent as the client reads.
+const MEMORY_MAX: usize = 1 << 20;
+/// Bytes that are read from a file at a time where they are not sent from it.
+const READ_MAX: usize = 256 << 10;
+
+const CACHED: HeaderValue = HeaderValue::from_static("public, max-age=60, stale-while-revalidate=300");
+
+impl App {
+    pub(crate) async fn read(self: &Arc<Self>, request: &Request<RequestBody>) -> Result<Response<Body>, Refusal> {
+        let query = Query::parse(request.uri().query().unwrap_or_default())?;
+        let stream = self.stream(request.uri().path()).await?;
+        stream.touch();
+        let mut view = stream.view();
+        let start = match query.start {
+            Start::Now => view.end,
+            Start::At(at) if at > view.end => return Err(Refusal::bad("the offset is beyond the end of the stream")),
+            Start::At(at) => at,
+        };
+        match query.live {
+            Some(Live::Events) => return Ok(self.events(stream, start, query.cursor)),
+            Some(Live::LongPoll) => view = self.wait(&stream, start).await,
+            None => {}
+        }
+        if view.gone {
+            return Err(deleted());
+        }
+        let is_now = query.start == Start::Now && query.live.is_none();
+        let (body, end) = if is_now { (empty(&stream), start) } else { self.pieces(&stream, start, view.end).await? };
+        let is_last = end == view.end;
+        let mut response = Response::new(body);
+        let headers = response.headers_mut();
+        content_type(headers, &stream);
+        headers.insert(fields::NEXT, fields::offset(end));
+        headers.insert(CACHE_CONTROL, if end == start { NO_STORE } else { CACHED });
+        if is_last {
+            headers.insert(fields::UP_TO_DATE, fields::TRUE);
+        }
+        let closed = is_last && view.closed;
+        if closed {
+            headers.insert(fields::CLOSED, fields::TRUE);
+        }
+        if query.live.is_some() {
+            headers.insert(fields::CURSOR, fields::cursor(query.cursor).into());
+            if end == start {
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                *response.body_mut() = Body::empty();
+                return Ok(response);
+            }
+        }
+        if !is_now {
+            let end_of = if closed { ":c" } else { "" };
+            let tag = format!("\"{:x}:{start}:{end}{end_of}\"", stream.meta.id);
+            let known = request.headers().get_all(IF_NONE_MATCH).iter().any(|value| lists(value, &tag));
+            headers_tag(&mut response, &tag);
+            if known {
+                *response.status_mut() = StatusCode::NOT_MODIFIED;
+                *response.body_mut() = Body::empty();
+            }
+        }
+        Ok(response)
+    }
+
+    /// Waits until there is more than `at`, the stream is closed or gone, or the time is over.
+    async fn wait(&self, stream: &Stream, at: u64) -> View {
+        let more = async {
+            loop {
+                let mut changed = pin!(stream.changed.notified());
+                changed.as_mut().enable();
+                let view = stream.view();
+                if view.end > at || view.closed || view.gone {
+                    break;
+                }
+                tokio::select! {
+                    () = changed => {}
+                    () = self.ending.cancelled() => break,
+                }
+            }
+        };
+        let _ = timeout(self.long_poll, more).await;
+        stream.view()
+    }
+
+    /// Returns a body with the bytes between two positions, or the first of them, and the position after them.
+    async fn pieces(&self, stream: &Stream, start: u64, end: u64) -> Result<(Body, u64), Refusal> {
+        let is_json = stream.kind == Kind::Json;
+        if start == end {
+            return Ok((empty(stream), start));
+        }
+        let (mut at, mut places, mut memory) = (start, Vec::new(), MEMORY_MAX);
+        while at < end && memory > 0 {
+            let place = stream.find(at, end, memory);
+            match &place {
+                Place::File { len, .. } => at += len,
+                Place::Memory(bytes) => {
+                    at += bytes.len() as u64;
+                    memory = memory.saturating_sub(bytes.len());
+                    if bytes.is_empty() {
+                        // The stream was removed meanwhile.
+                        return Err(deleted());
+                    }
+                }
+            }
+            places.push(place);
+        }
+        let mut pieces = VecDeque::with_capacity(places.len() + 2);
+        if is_json {
+            pieces.push_back(Piece::Bytes(Bytes::from_static(b"[")));
+        }
+        let count = places.len();
+        for (n, place) in places.into_iter().enumerate() {
+            // The comma behind the last message is not sent.
+            let comma = u64::from(is_json && n + 1 == count);
+            match place {
+                Place::Memory(bytes) => {
+                    let end = bytes.len() - usize::from(comma == 1);
+                    pieces.push_back(Piece::Bytes(bytes.slice(..end)));
+                }
+                Place::File { id, from, len } => {
+                    let file = self.store.file(id, from + len).await.map_err(Refusal::internal)?;
+                    let body = FileBody::new(&file, from..from + len - comma).map_err(Refusal::internal)?;
+                    pieces.push_back(Piece::File(body));
+                }
+            }
+        }
+        if is_json {
+            pieces.push_back(Piece::Bytes(Bytes::from_static(b"]")));
+        }
+        Ok((Body::Pieces(pieces), at))
+    }
+
+    /// Returns the bytes between two positions, or the first of them, without dividing a message.
+    pub(crate) async fn bytes(&self, stream: &Stream, at: u64, end: u64) -> Result<Bytes, Refusal> {
+        let mut max = READ_MAX;
+        loop {
+            let (id, from, len) = match stream.find(at, end, max) {
+                Place::Memory(bytes) if bytes.is_empty() => return Err(deleted()),
+                Place::Memory(bytes) => return Ok(bytes),
+                Place::File { id, from, len } => (id, from, len),
+            };
+            let file = self.store.file(id, from + len).await.map_err(Refusal::internal)?;
+            let wanted = usize::try_from(len).map_or(max, |len| len.min(max));
+            let bytes = file.read_at(from, wanted).await.map_err(Refusal::internal)?;
+            if bytes.len() < wanted {
+                return Err(Refusal::internal(format!("{} is too short", file.path().display())));
+            }
+            if wanted as u64 == len {
+                return Ok(bytes);
+            }
+            if let Some(cut) = json::cut(stream.kind, &bytes, wanted - 1) {
+                return Ok(bytes.slice(..cut));
+            }
+            max *= 2;
+        }
+    }
+}
+
+fn headers_tag(response: &mut Response<Body>, tag: &str) {
+    response.headers_mut().insert(ETAG, HeaderValue::from_str(tag).expect("a tag is ASCII"));
+}
+
+/// Returns whether a list of tags has this one, which is compared weakly.
+fn lists(value: &HeaderValue, tag: &str) -> bool {
+    let tags = value.to_str().unwrap_or_default().split(',').map(str::trim);
+    tags.map(|listed| listed.strip_prefix("W/").unwrap_or(listed)).any(|listed| listed == tag || listed == "*")
+}
+
+fn empty(stream: &Stream) -> Body {
+    if stream.kind == Kind::Json { Body::text(Bytes::from_static(b"[]")) } else { Body::empty() }
+}

@@ -1,0 +1,254 @@
+//! The streams of a directory.
+//!
+//! The base is a journal of its own, not `sse::log::disk::Disk`: appends are binary, a record must not be removed before
+//! it is applied to the file of its stream, and a commit into space that is already written needs no metadata sync.
+//!
+//! | name | contents |
+//! |---|---|
+//! | `lock` | nothing; locked while the store is open |
+//! | `journal-0`, `journal-1` | the segments of the journal, which take turns |
+//! | `snapshot` | all streams without their bytes, and the number of the first record that it does not cover |
+//! | `data/ID` | the bytes of a stream; JSON has a comma behind each message |
+
+mod checkpoint;
+mod journal;
+mod record;
+mod recover;
+mod stream;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use millstream::fs;
+use quick_cache::sync::Cache;
+
+pub(crate) use journal::Journal;
+pub(crate) use record::{Expiry, Producer};
+pub(crate) use stream::{Append, Kind, Outcome, Place, Stream, View, now};
+
+use journal::Change;
+use record::{Meta, Record};
+
+/// Files that are kept open for readers.
+const FILES_MAX: usize = 512;
+/// Sources of sources of a fork.
+const DEPTH_MAX: usize = 32;
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) journal: Journal,
+    dir: PathBuf,
+    table: RwLock<Table>,
+    files: Cache<u64, fs::File>,
+    streams_max: usize,
+    _lock: File,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    paths: HashMap<Box<str>, Arc<Stream>>,
+    /// Number of forks by the id of their source.
+    forks: HashMap<u64, u32>,
+    next_id: u64,
+}
+
+/// What a path names.
+#[derive(Debug)]
+pub(crate) enum Named {
+    Nothing,
+    /// A stream that was deleted, and whose forks need its bytes.
+    Deleted,
+    Stream(Arc<Stream>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Fork {
+    pub(crate) source: Arc<Stream>,
+    pub(crate) at: u64,
+    /// Whether the request had the position.
+    pub(crate) given: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Create<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) content_type: &'a str,
+    pub(crate) expiry: Expiry,
+    pub(crate) fork: Option<Fork>,
+    pub(crate) closed: bool,
+    pub(crate) data: &'a [u8],
+}
+
+#[derive(Debug)]
+pub(crate) enum Created {
+    /// A stream, and whether it is new.
+    Stream(Arc<Stream>, bool),
+    /// There is a stream with another configuration, or a deleted one.
+    Conflict,
+    SourceGone,
+    TooDeep,
+    TooMany,
+    DiskFull,
+}
+
+impl Store {
+    /// Returns the stream of a path. A stream that has expired is removed.
+    pub(crate) fn get(&self, path: &str) -> Named {
+        let found = self.table.read().unwrap_or_else(PoisonError::into_inner).paths.get(path).cloned();
+        match found {
+            None => Named::Nothing,
+            Some(stream) if stream.state().queued.deleted => Named::Deleted,
+            Some(stream) if stream.is_expired() => match self.delete(&stream) {
+                Some((_, true)) => Named::Deleted,
+                _ => Named::Nothing,
+            },
+            Some(stream) => Named::Stream(stream),
+        }
+    }
+
+    /// Creates a stream, or finds the one that was created by the same request.
+    pub(crate) fn create(&self, create: &Create<'_>) -> Created {
+        if let Named::Deleted = self.get(create.path) {
+            return Created::Conflict;
+        }
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = table.paths.get(create.path) {
+            let is_same = create.describes(stream);
+            return if is_same { Created::Stream(Arc::clone(stream), false) } else { Created::Conflict };
+        }
+        let parent = create.fork.as_ref().map(|fork| Arc::clone(&fork.source));
+        if parent.as_ref().is_some_and(|parent| parent.state().queued.deleted) {
+            return Created::SourceGone;
+        }
+        let sources = std::iter::successors(parent.as_ref(), |stream| stream.parent.as_ref());
+        if sources.count() > DEPTH_MAX {
+            return Created::TooDeep;
+        }
+        if table.paths.len() >= self.streams_max {
+            return Created::TooMany;
+        }
+        if self.journal.is_stalled() {
+            return Created::DiskFull;
+        }
+        let meta = Meta {
+            id: table.next_id,
+            path: create.path.into(),
+            content_type: create.content_type.into(),
+            expiry: create.expiry,
+            origin: create.fork.as_ref().map(|fork| (fork.source.meta.id, fork.at)),
+        };
+        let stream = Arc::new(Stream::new(meta, parent));
+        let (data, closed) = (create.data, create.closed);
+        {
+            let queued = &mut stream.state().queued;
+            let record = Record::Create { meta: stream.meta.clone(), closed };
+            let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: closed };
+            queued.last = self.journal.push(&record, data, change);
+            (queued.len, queued.closed) = (queued.len + data.len() as u64, closed);
+            stream.set_born(queued.last);
+        }
+        table.insert(Arc::clone(&stream));
+        Created::Stream(stream, true)
+    }
+
+    /// Deletes a stream. Returns the number of the record, and whether forks still need the bytes; `None` if it is
+    /// deleted already.
+    pub(crate) fn delete(&self, stream: &Arc<Stream>) -> Option<(u64, bool)> {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = stream.state();
+        if std::mem::replace(&mut state.queued.deleted, true) {
+            return None;
+        }
+        let record = Record::Delete { id: stream.meta.id };
+        let removed = table.remove(stream, |source| source.state().queued.deleted);
+        let needed = removed.is_empty();
+        let number = self.journal.push(&record, b"", |_| Change::Removed(removed));
+        state.queued.last = number;
+        drop(state);
+        stream.changed.notify_waiters();
+        Some((number, needed))
+    }
+
+    /// Returns the file of a stream, which has at least `len` bytes.
+    pub(crate) async fn file(&self, id: u64, len: u64) -> Result<fs::File, fs::Error> {
+        // A file that was opened before has grown since, but its bodies end at the length that it had.
+        if let Some(file) = self.files.get(&id).filter(|file| file.opened().len() >= len) {
+            return Ok(file);
+        }
+        let file = fs::File::open(data_path(&self.dir, id)).await?;
+        self.files.insert(id, file.clone());
+        Ok(file)
+    }
+
+    fn all(&self) -> Vec<Arc<Stream>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).paths.values().cloned().collect()
+    }
+
+    /// Removes what has expired.
+    pub(crate) fn sweep(&self) {
+        for stream in self.all().iter().filter(|stream| stream.is_expired()) {
+            self.delete(stream);
+        }
+    }
+
+    pub(crate) fn streams(&self) -> usize {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).paths.len()
+    }
+}
+
+impl Create<'_> {
+    fn describes(&self, stream: &Stream) -> bool {
+        let is_fork = match (&self.fork, stream.meta.origin) {
+            (None, None) => true,
+            (Some(fork), Some((id, at))) => fork.source.meta.id == id && (!fork.given || fork.at == at),
+            _ => false,
+        };
+        let Meta { content_type, expiry, .. } = &stream.meta;
+        is_fork
+            && **content_type == *self.content_type
+            && *expiry == self.expiry
+            && stream.state().queued.closed == self.closed
+    }
+}
+
+impl Table {
+    fn insert(&mut self, stream: Arc<Stream>) {
+        self.next_id = self.next_id.max(stream.meta.id + 1);
+        if let Some(parent) = &stream.parent {
+            *self.forks.entry(parent.meta.id).or_default() += 1;
+        }
+        self.paths.insert(stream.meta.path.clone(), stream);
+    }
+
+    /// Removes a stream, and the deleted sources that only it needed. Removes nothing if forks need it.
+    fn remove(&mut self, stream: &Arc<Stream>, is_deleted: impl Fn(&Stream) -> bool) -> Vec<Arc<Stream>> {
+        let mut removed = Vec::new();
+        let mut next = Some(Arc::clone(stream)).filter(|stream| !self.forks.contains_key(&stream.meta.id));
+        while let Some(stream) = next {
+            self.paths.remove(&stream.meta.path);
+            next = stream.parent.clone().filter(|parent| {
+                let forks = self.forks.get_mut(&parent.meta.id).expect("a fork is counted");
+                *forks -= 1;
+                let is_last = *forks == 0;
+                if is_last {
+                    self.forks.remove(&parent.meta.id);
+                }
+                is_last && is_deleted(parent)
+            });
+            removed.push(stream);
+        }
+        removed
+    }
+}
+
+fn data_path(dir: &Path, id: u64) -> PathBuf {
+    dir.join("data").join(format!("{id:016x}"))
+}
+
+/// Adds the path to an error.
+fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |e| io::Error::new(e.kind(), format!("{}: {e}", path.display()))
+}

@@ -1,0 +1,178 @@
+//! Records of the journal and of the snapshot.
+//!
+//! | bytes | contents, little-endian |
+//! |---|---|
+//! | 0 to 3 | length of what follows the header |
+//! | 4 to 7 | CRC32C of all other bytes |
+//! | 8 to 15 | number of the record |
+//! | 16 | 1 if the record is the first of its commit |
+//! | 17 to 19 | `DS1` |
+//! | from 20 | the [`Record`] as postcard writes it, then the data |
+
+use std::collections::HashMap;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+
+const HEADER: usize = 20;
+const MAGIC: [u8; 3] = *b"DS1";
+
+/// When a stream ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Expiry {
+    Never,
+    /// After so many seconds without a read or a write.
+    Idle(u64),
+    /// At a time in milliseconds of the Unix epoch.
+    At(i64),
+}
+
+/// What a stream is created with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Meta {
+    pub(crate) id: u64,
+    pub(crate) path: Box<str>,
+    pub(crate) content_type: Box<str>,
+    pub(crate) expiry: Expiry,
+    /// The source of a fork, and the position at which it branches.
+    pub(crate) origin: Option<(u64, u64)>,
+}
+
+/// A request of an idempotent producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Producer<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) epoch: u64,
+    pub(crate) seq: u64,
+}
+
+/// The state of a stream that is in the snapshot.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Saved {
+    pub(crate) len: u64,
+    /// Number of the last record about the stream.
+    pub(crate) last: u64,
+    pub(crate) closed: bool,
+    /// Whether it was deleted. Its forks may need its bytes.
+    pub(crate) deleted: bool,
+    /// The last `Stream-Seq`.
+    pub(crate) seq: Option<Box<str>>,
+    /// Who has closed it.
+    pub(crate) closer: Option<(Box<str>, u64, u64)>,
+    /// The epoch and the last number of each producer.
+    pub(crate) producers: HashMap<Box<str>, (u64, u64)>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Record<'a> {
+    /// The first record of a segment or of a snapshot.
+    Begin {
+        next_id: u64,
+    },
+    /// With the first data.
+    Create {
+        meta: Meta,
+        closed: bool,
+    },
+    /// With the data.
+    Append {
+        id: u64,
+        at: u64,
+        close: bool,
+        seq: Option<&'a str>,
+        #[serde(borrow)]
+        producer: Option<Producer<'a>>,
+    },
+    Delete {
+        id: u64,
+    },
+    /// A stream in the snapshot.
+    Stream {
+        meta: Meta,
+        saved: Saved,
+    },
+    /// The last record of a snapshot.
+    End {
+        streams: u64,
+    },
+}
+
+/// A record that was found.
+#[derive(Debug)]
+pub(crate) struct Found<'a> {
+    pub(crate) number: u64,
+    pub(crate) first: bool,
+    pub(crate) len: usize,
+    pub(crate) record: Record<'a>,
+    pub(crate) data: &'a [u8],
+}
+
+/// Adds a record to `out`.
+pub(crate) fn encode(record: &Record<'_>, data: &[u8], number: u64, first: bool, out: &mut BytesMut) {
+    let start = out.len();
+    out.put_u64_le(0);
+    out.put_u64_le(number);
+    out.put_u8(u8::from(first));
+    out.put_slice(&MAGIC);
+    postcard::to_io(record, out.writer()).expect("memory takes all records");
+    out.put_slice(data);
+    let len = u32::try_from(out.len() - start - HEADER).expect("bodies are limited").to_le_bytes();
+    out[start..start + 4].copy_from_slice(&len);
+    let crc = checksum(&out[start..]).to_le_bytes();
+    out[start + 4..start + 8].copy_from_slice(&crc);
+}
+
+/// Returns the bytes of one record.
+pub(crate) fn encoded(record: &Record<'_>, number: u64) -> Bytes {
+    let mut out = BytesMut::new();
+    encode(record, b"", number, true, &mut out);
+    out.freeze()
+}
+
+/// Reads the record at the start of `bytes`, if it is whole and undamaged.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Found<'_>> {
+    let header = bytes.get(..HEADER).filter(|header| header[17..] == MAGIC)?;
+    let len = HEADER + u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
+    let whole = bytes.get(..len)?;
+    if checksum(whole) != u32::from_le_bytes(header[4..8].try_into().ok()?) {
+        return None;
+    }
+    let (record, data) = postcard::take_from_bytes(&whole[HEADER..]).ok()?;
+    let number = u64::from_le_bytes(header[8..16].try_into().ok()?);
+    Some(Found { number, first: header[16] == 1, len, record, data })
+}
+
+/// Returns whether the bytes begin with a record that proves that `number` was synced.
+pub(crate) fn is_later(bytes: &[u8], number: u64, until: u64) -> bool {
+    bytes.get(17..HEADER) == Some(&MAGIC)
+        && decode(bytes).is_some_and(|found| found.first && (number + 1..until).contains(&found.number))
+}
+
+fn checksum(record: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&record[..4]), &record[8..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_found() {
+        let producer = Some(Producer { id: "p", epoch: 1, seq: 2 });
+        let append = Record::Append { id: 7, at: 9, close: true, seq: Some("a"), producer };
+        let mut bytes = BytesMut::new();
+        encode(&append, b"data", 5, true, &mut bytes);
+        let found = decode(&bytes).unwrap();
+        assert_eq!((found.number, found.first, found.len, found.data), (5, true, bytes.len(), &b"data"[..]));
+        assert!(matches!(
+            found.record,
+            Record::Append { id: 7, at: 9, close: true, seq: Some("a"), producer: Some(_) }
+        ));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.to_vec();
+            damaged[at] ^= 4;
+            assert!(decode(&damaged).is_none(), "byte {at}");
+            assert!(decode(&bytes[..at]).is_none(), "{at} bytes");
+        }
+    }
+}

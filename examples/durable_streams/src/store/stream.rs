@@ -1,0 +1,323 @@
+//! A stream: its writers, its visible end, and the bytes that are not yet in its file.
+//!
+//! An append is decided and added to the journal under the lock of its stream. It becomes visible when it is on the
+//! disk. Until a checkpoint or a flush its bytes are kept in `tail`, so memory is bounded by the journal.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::sync::Notify;
+
+use super::journal::{Change, Journal, lock};
+use super::record::{Expiry, Meta, Producer, Record, Saved};
+use crate::json;
+
+/// Producers that a stream remembers.
+const PRODUCERS_MAX: usize = 10_000;
+
+/// A longer tail is written into the file before the next checkpoint.
+const TAIL_MAX: usize = 256 << 10;
+
+/// How the bytes of a stream are framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Json,
+    Text,
+    Binary,
+}
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) meta: Meta,
+    pub(crate) kind: Kind,
+    /// The source of a fork.
+    pub(crate) parent: Option<Arc<Self>>,
+    /// Notified when the visible end has moved, or the stream was closed or removed.
+    pub(crate) changed: Notify,
+    state: Mutex<State>,
+    used: AtomicI64,
+    /// Number of the record that created it.
+    born: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// With everything that is in the queue of the journal.
+    pub(crate) queued: Saved,
+    /// End and closure for readers.
+    shown: u64,
+    sealed: bool,
+    purged: bool,
+    /// End of what is in the file; `tail` follows it.
+    written: u64,
+    tail: BytesMut,
+}
+
+/// What readers see.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    pub(crate) end: u64,
+    pub(crate) closed: bool,
+    pub(crate) gone: bool,
+}
+
+/// Where bytes are.
+#[derive(Debug)]
+pub(crate) enum Place {
+    Memory(Bytes),
+    /// A range of the file of a stream.
+    File {
+        id: u64,
+        from: u64,
+        len: u64,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Append<'a> {
+    pub(crate) content_type: &'a str,
+    pub(crate) data: &'a [u8],
+    pub(crate) close: bool,
+    pub(crate) seq: Option<&'a str>,
+    pub(crate) producer: Option<Producer<'a>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// `seq` is the last one of the producer.
+    Done {
+        end: u64,
+        closed: bool,
+        seq: Option<u64>,
+        duplicate: bool,
+    },
+    Closed {
+        end: u64,
+    },
+    Deleted,
+    OtherType,
+    OldSeq,
+    StaleEpoch(u64),
+    EpochWithoutZero,
+    Gap {
+        expected: u64,
+    },
+    TooManyProducers,
+    DiskFull,
+}
+
+pub(crate) fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
+}
+
+impl Stream {
+    pub(crate) fn new(meta: Meta, parent: Option<Arc<Self>>) -> Self {
+        let kind = match &*meta.content_type {
+            "application/json" => Kind::Json,
+            text if text.starts_with("text/") => Kind::Text,
+            _ => Kind::Binary,
+        };
+        let base = meta.origin.map_or(0, |(_, at)| at);
+        let queued = Saved { len: base, ..Saved::default() };
+        let state = State { queued, shown: base, written: base, ..State::default() };
+        let used = AtomicI64::new(now());
+        Self { meta, kind, parent, changed: Notify::new(), state: Mutex::new(state), used, born: AtomicU64::new(0) }
+    }
+
+    /// Returns the position of the first byte of its own.
+    pub(crate) fn base(&self) -> u64 {
+        self.meta.origin.map_or(0, |(_, at)| at)
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    pub(crate) fn set_born(&self, number: u64) {
+        self.born.store(number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn born(&self) -> u64 {
+        self.born.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn view(&self) -> View {
+        let state = self.state();
+        View { end: state.shown, closed: state.sealed, gone: state.purged || state.queued.deleted }
+    }
+
+    /// Begins the time again after which an idle stream ends.
+    pub(crate) fn touch(&self) {
+        self.used.store(now(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_expired(&self) -> bool {
+        match self.meta.expiry {
+            Expiry::Never => false,
+            Expiry::Idle(seconds) => {
+                let idle = now().saturating_sub(self.used.load(Ordering::Relaxed));
+                i64::try_from(seconds).is_ok_and(|seconds| idle >= seconds.saturating_mul(1000))
+            }
+            Expiry::At(at) => now() >= at,
+        }
+    }
+
+    /// Decides about an append and adds it to the journal. Returns the number of the record after which the outcome
+    /// may be told.
+    pub(crate) fn append(self: &Arc<Self>, journal: &Journal, append: &Append<'_>) -> (Outcome, u64) {
+        let mut state = self.state();
+        if let Some(outcome) = refuse(&state.queued, &self.meta, append) {
+            return (outcome, state.queued.last);
+        }
+        if journal.is_stalled() {
+            return (Outcome::DiskFull, 0);
+        }
+        let Append { data, close, seq, producer, .. } = *append;
+        let record = Record::Append { id: self.meta.id, at: state.queued.len, close, seq, producer };
+        let number = journal.push(&record, data, |data| Change::Data { stream: Arc::clone(self), data, close });
+        apply(&mut state.queued, append, number);
+        let seq = producer.map(|producer| producer.seq);
+        (Outcome::Done { end: state.queued.len, closed: close, seq, duplicate: false }, number)
+    }
+
+    /// Makes bytes visible that are on the disk. Returns whether the tail has just become long.
+    pub(crate) fn publish(&self, data: &[u8], close: bool) -> bool {
+        let mut state = self.state();
+        let before = state.tail.len();
+        state.shown += data.len() as u64;
+        state.sealed |= close;
+        state.tail.extend_from_slice(data);
+        drop(state);
+        self.changed.notify_waiters();
+        before < TAIL_MAX && before + data.len() >= TAIL_MAX
+    }
+
+    /// Forgets the contents, and wakes readers.
+    pub(crate) fn purge(&self) {
+        let mut state = self.state();
+        state.purged = true;
+        state.tail = BytesMut::new();
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Replays an append. Returns `None` if it does not continue the stream.
+    pub(crate) fn replay(&self, at: u64, append: &Append<'_>, number: u64) -> Option<()> {
+        let mut state = self.state();
+        if number <= state.queued.last {
+            return Some(());
+        }
+        if at != state.queued.len || state.queued.closed {
+            return None;
+        }
+        apply(&mut state.queued, append, number);
+        drop(state);
+        self.publish(append.data, append.close);
+        Some(())
+    }
+
+    /// Returns the bytes that the file does not have, and their place in it.
+    pub(crate) fn unwritten(&self) -> Option<(u64, Bytes)> {
+        let state = self.state();
+        let dirty = !state.purged && !state.tail.is_empty();
+        dirty.then(|| (state.written - self.base(), Bytes::copy_from_slice(&state.tail)))
+    }
+
+    pub(crate) fn wrote(&self, len: usize) {
+        let mut state = self.state();
+        if !state.purged {
+            state.written += len as u64;
+            state.tail.advance(len);
+            if state.tail.is_empty() {
+                state.tail = BytesMut::new();
+            }
+        }
+    }
+
+    /// Finds bytes between two positions: some or all of them. At most about `max` are copied from memory, and a message
+    /// of JSON as a whole. A fork has the bytes before its base from its source.
+    pub(crate) fn find(&self, at: u64, mut end: u64, max: usize) -> Place {
+        let mut stream = self;
+        while let (Some(parent), true) = (&stream.parent, at < stream.base()) {
+            end = end.min(stream.base());
+            stream = parent;
+        }
+        let state = stream.state();
+        if at < state.written {
+            return Place::File { id: stream.meta.id, from: at - stream.base(), len: end.min(state.written) - at };
+        }
+        let from = usize::try_from(at - state.written).unwrap_or(usize::MAX).min(state.tail.len());
+        let until = usize::try_from(end - state.written).unwrap_or(usize::MAX).min(state.tail.len());
+        let found = &state.tail[from..until];
+        Place::Memory(Bytes::copy_from_slice(&found[..json::cut(stream.kind, found, max).unwrap_or(found.len())]))
+    }
+
+    /// Takes the state from a snapshot. Everything up to its end is in the file.
+    pub(crate) fn restore(&self, queued: Saved) {
+        let (len, sealed) = (queued.len, queued.closed);
+        *self.state() = State { queued, shown: len, sealed, written: len, ..State::default() };
+    }
+
+    /// Returns the length that the file must have.
+    pub(crate) fn file_len(&self) -> u64 {
+        self.state().written - self.base()
+    }
+}
+
+/// Returns the outcome of an append that adds nothing.
+fn refuse(queued: &Saved, meta: &Meta, append: &Append<'_>) -> Option<Outcome> {
+    let Append { content_type, data, close, seq, producer } = *append;
+    if queued.deleted {
+        return Some(Outcome::Deleted);
+    }
+    let known = producer.and_then(|producer| queued.producers.get(producer.id)).copied();
+    let stale = producer.zip(known).filter(|(producer, (epoch, _))| producer.epoch < *epoch);
+    let duplicate = |last| Outcome::Done { end: queued.len, closed: queued.closed, seq: last, duplicate: true };
+    if queued.closed {
+        let closer = queued.closer.as_ref().map(|(id, epoch, seq)| Producer { id, epoch: *epoch, seq: *seq });
+        return Some(match (producer, stale) {
+            (Some(producer), _) if Some(producer) == closer => duplicate(Some(producer.seq)),
+            (None, _) if close && data.is_empty() => duplicate(None),
+            (_, Some((_, (epoch, _)))) => Outcome::StaleEpoch(epoch),
+            _ => Outcome::Closed { end: queued.len },
+        });
+    }
+    if !data.is_empty() && content_type != &*meta.content_type {
+        return Some(Outcome::OtherType);
+    }
+    if let Some((_, (epoch, _))) = stale {
+        return Some(Outcome::StaleEpoch(epoch));
+    }
+    match (producer, known) {
+        (Some(p), Some((epoch, _))) if p.epoch > epoch && p.seq != 0 => return Some(Outcome::EpochWithoutZero),
+        (Some(p), Some((epoch, last))) if p.epoch == epoch && p.seq <= last => return Some(duplicate(Some(last))),
+        (Some(p), Some((epoch, last))) if p.epoch == epoch && p.seq > last + 1 => {
+            return Some(Outcome::Gap { expected: last + 1 });
+        }
+        (Some(p), None) if p.seq != 0 => return Some(Outcome::Gap { expected: 0 }),
+        (Some(_), None) if queued.producers.len() >= PRODUCERS_MAX => return Some(Outcome::TooManyProducers),
+        _ => {}
+    }
+    // Bytes are compared, as the protocol says.
+    seq.is_some_and(|seq| queued.seq.as_deref().is_some_and(|last| seq <= last)).then_some(Outcome::OldSeq)
+}
+
+fn apply(queued: &mut Saved, append: &Append<'_>, number: u64) {
+    queued.len += append.data.len() as u64;
+    queued.last = number;
+    if let Some(seq) = append.seq {
+        queued.seq = Some(seq.into());
+    }
+    if let Some(Producer { id, epoch, seq }) = append.producer {
+        match queued.producers.get_mut(id) {
+            Some(known) => *known = (epoch, seq),
+            None => drop(queued.producers.insert(id.into(), (epoch, seq))),
+        }
+    }
+    if append.close {
+        queued.closed = true;
+        queued.closer = append.producer.map(|Producer { id, epoch, seq }| (id.into(), epoch, seq));
+    }
+}

@@ -1,0 +1,191 @@
+//! Requests that change streams: create, fork, append and close.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderValue, LOCATION};
+use http::{Request, Response, StatusCode};
+use millstream::server::RequestBody;
+
+use crate::body::Body;
+use crate::fields::{self, Refusal};
+use crate::json::{self, Walk};
+use crate::service::{App, content_type, deleted, disk_full};
+use crate::store::{Append, Create, Created, Expiry, Fork, Kind, Named, Outcome, Stream};
+
+const DEFAULT_TYPE: &str = "application/octet-stream";
+const JSON: &str = "application/json";
+
+impl App {
+    pub(crate) async fn create(&self, request: Request<RequestBody>) -> Result<Response<Body>, Refusal> {
+        let (parts, body) = request.into_parts();
+        let (path, headers) = (parts.uri.path(), &parts.headers);
+        let requested = fields::expiry(headers)?;
+        let closed = fields::is_true(headers, &fields::CLOSED);
+        let (body, _permit) = self.body(body).await?;
+        let fork = self.fork(headers).await?;
+        let source = fork.as_ref().map(|fork| &fork.source.meta);
+        let of_source = || source.map_or_else(|| DEFAULT_TYPE.to_owned(), |meta| meta.content_type.to_string());
+        let media_type = fields::media_type(headers)?.unwrap_or_else(of_source);
+        if source.is_some_and(|meta| *meta.content_type != *media_type) {
+            return Err(Refusal::conflict("the source has another content type"));
+        }
+        let expiry = requested.or_else(|| source.map(|meta| meta.expiry)).unwrap_or(Expiry::Never);
+        let is_json = media_type == JSON && !body.is_empty();
+        let data = if is_json { json::messages(&body).map_err(Refusal::bad)? } else { body };
+        let create = Create { path, content_type: &media_type, expiry, fork, closed, data: &data };
+        let (stream, is_new) = match self.store.create(&create) {
+            Created::Stream(stream, is_new) => (stream, is_new),
+            Created::Conflict => return Err(Refusal::conflict("there is another stream with this path")),
+            Created::SourceGone => return Err(Refusal::conflict("the source was deleted")),
+            Created::TooDeep => return Err(Refusal::bad("the fork has too many sources of sources")),
+            Created::TooMany => {
+                return Err(Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "the server has its maximum of streams"));
+            }
+            Created::DiskFull => return Err(disk_full()),
+        };
+        self.store.journal.wait(stream.born()).await;
+        let mut response = Response::new(Body::empty());
+        let view = stream.view();
+        let fields = response.headers_mut();
+        content_type(fields, &stream);
+        fields.insert(fields::NEXT, fields::offset(view.end));
+        if view.closed {
+            fields.insert(fields::CLOSED, fields::TRUE);
+        }
+        if is_new {
+            let host = parts.uri.authority().map(|host| host.as_str());
+            let host = host.or_else(|| headers.get(http::header::HOST)?.to_str().ok()).unwrap_or("localhost");
+            if let Ok(location) = HeaderValue::try_from(format!("http://{host}{path}")) {
+                fields.insert(LOCATION, location);
+            }
+            *response.status_mut() = StatusCode::CREATED;
+        }
+        Ok(response)
+    }
+
+    /// Finds the source of a fork, and the position.
+    async fn fork(&self, headers: &HeaderMap) -> Result<Option<Fork>, Refusal> {
+        let offset = fields::text(headers, &fields::FORK_OFFSET)?;
+        let sub = fields::text(headers, &fields::FORK_SUB_OFFSET)?;
+        let Some(path) = fields::text(headers, &fields::FORKED_FROM)? else {
+            return match (offset, sub) {
+                (None, None) => Ok(None),
+                _ => Err(Refusal::bad("a fork needs Stream-Forked-From")),
+            };
+        };
+        let parse_sub = |text| fields::strict_integer(text).ok_or_else(|| Refusal::bad("the sub-offset is malformed"));
+        let sub = sub.map(parse_sub).transpose()?.unwrap_or(0);
+        let source = match self.store.get(path) {
+            Named::Nothing => return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such source")),
+            Named::Deleted => return Err(Refusal::conflict("the source was deleted")),
+            Named::Stream(source) => source,
+        };
+        self.store.journal.wait(source.born()).await;
+        let end = source.view().end;
+        let parse =
+            |text| fields::parse_offset(text).ok_or_else(|| Refusal::bad("the offset of the fork is malformed"));
+        let anchor = offset.map(parse).transpose()?.unwrap_or(end);
+        let beyond = || Refusal::bad("the fork begins beyond the end of the source");
+        let at = match (sub, source.kind) {
+            (0, _) => anchor,
+            (_, Kind::Json) => self.after(&source, anchor, end, sub).await?.ok_or_else(beyond)?,
+            _ => anchor.saturating_add(sub),
+        };
+        if at > end {
+            return Err(beyond());
+        }
+        Ok(Some(Fork { source, at, given: offset.is_some() }))
+    }
+
+    /// Returns the position after so many messages.
+    async fn after(&self, source: &Stream, from: u64, end: u64, messages: u64) -> Result<Option<u64>, Refusal> {
+        let (mut at, mut left) = (from, messages);
+        while left > 0 && at < end {
+            let bytes = self.bytes(source, at, end).await?;
+            let (mut walk, mut walked) = (Walk::default(), 0);
+            while let (1.., Some(len)) = (left, walk.next(&bytes[walked..])) {
+                (walked, left) = (walked + len, left - 1);
+            }
+            if walked == 0 {
+                return Ok(None);
+            }
+            at += walked as u64;
+        }
+        Ok((left == 0).then_some(at))
+    }
+
+    pub(crate) async fn append(&self, request: Request<RequestBody>) -> Result<Response<Body>, Refusal> {
+        let (parts, body) = request.into_parts();
+        let headers = &parts.headers;
+        let producer = fields::producer(headers)?;
+        let seq = fields::text(headers, &fields::SEQ)?;
+        let close = fields::is_true(headers, &fields::CLOSED);
+        let (body, permit) = self.body(body).await?;
+        let stream = self.stream(parts.uri.path()).await?;
+        let media_type = match fields::media_type(headers)? {
+            _ if body.is_empty() && close => String::new(),
+            _ if body.is_empty() => return Err(Refusal::bad("the body is empty")),
+            None => return Err(Refusal::bad("Content-Type is missing")),
+            Some(media_type) => media_type,
+        };
+        let data = messages(&stream, &media_type, body)?;
+        stream.touch();
+        let append = Append { content_type: &media_type, data: &data, close, seq, producer };
+        let (outcome, number) = stream.append(&self.store.journal, &append);
+        drop(permit);
+        // Also a refusal may depend on a record that is not yet on the disk.
+        self.store.journal.wait(number).await;
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        let fields = response.headers_mut();
+        match outcome {
+            Outcome::Done { end, closed, seq, duplicate } => {
+                fields.insert(fields::NEXT, fields::offset(end));
+                if closed {
+                    fields.insert(fields::CLOSED, fields::TRUE);
+                }
+                if let (Some(producer), Some(seq)) = (producer, seq) {
+                    fields.insert(fields::PRODUCER_EPOCH, producer.epoch.into());
+                    fields.insert(fields::PRODUCER_SEQ, seq.into());
+                    if !duplicate && !data.is_empty() {
+                        *response.status_mut() = StatusCode::OK;
+                    }
+                }
+                Ok(response)
+            }
+            refused => Err(refusal(refused, producer.map_or(0, |producer| producer.seq))),
+        }
+    }
+}
+
+/// Returns what is appended: for JSON the messages, if the body is of this type at all.
+fn messages(stream: &Arc<Stream>, media_type: &str, body: Bytes) -> Result<Bytes, Refusal> {
+    if stream.kind != Kind::Json || media_type != JSON {
+        return Ok(body);
+    }
+    let messages = json::messages(&body).map_err(Refusal::bad)?;
+    if messages.is_empty() { Err(Refusal::bad("the array is empty")) } else { Ok(messages) }
+}
+
+fn refusal(outcome: Outcome, received: u64) -> Refusal {
+    match outcome {
+        Outcome::Closed { end } => Refusal::conflict("the stream is closed")
+            .with(fields::CLOSED, fields::TRUE)
+            .with(fields::NEXT, fields::offset(end)),
+        Outcome::OtherType => Refusal::conflict("the stream has another content type"),
+        Outcome::OldSeq => Refusal::conflict("Stream-Seq is not greater than the last one"),
+        Outcome::StaleEpoch(epoch) => {
+            Refusal::new(StatusCode::FORBIDDEN, "the producer has a later epoch").with(fields::PRODUCER_EPOCH, epoch)
+        }
+        Outcome::EpochWithoutZero => Refusal::bad("a new epoch begins with Producer-Seq 0"),
+        Outcome::Gap { expected } => Refusal::conflict("Producer-Seq skips numbers")
+            .with(fields::EXPECTED_SEQ, expected)
+            .with(fields::RECEIVED_SEQ, received),
+        Outcome::TooManyProducers => {
+            Refusal::new(StatusCode::TOO_MANY_REQUESTS, "the stream has its maximum of producers")
+        }
+        Outcome::DiskFull => disk_full(),
+        Outcome::Deleted | Outcome::Done { .. } => deleted(),
+    }
+}

@@ -1,0 +1,125 @@
+//! What a process leaves is what the next one has.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::{Client, Server, pause};
+
+mod support;
+
+const TEXT: (&str, &str) = ("content-type", "text/plain");
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+fn producer(epoch: &'static str, seq: &'static str) -> [(&'static str, &'static str); 4] {
+    [TEXT, ("producer-id", "p"), ("producer-epoch", epoch), ("producer-seq", seq)]
+}
+
+#[test]
+fn everything_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path());
+    let put = |server: &Server, path: &str, fields: &[(&str, &str)], body: &[u8]| {
+        assert_eq!(server.ask("PUT", path, fields, body).status, 201, "{path}");
+    };
+    put(&server, "/source", &[TEXT, ("stream-ttl", "3600")], b"0123456789");
+    put(&server, "/json", &[JSON], br#"[{"a": 1}, 2]"#);
+    put(&server, "/closed", &[TEXT, ("stream-closed", "true")], b"end");
+    put(&server, "/late", &[TEXT, ("stream-expires-at", "2999-01-01T00:00:00Z")], b"");
+    let zeros = "0000000000000000_0000000000000000";
+    let fork = [("stream-forked-from", "/source"), ("stream-fork-offset", zeros), ("stream-fork-sub-offset", "4")];
+    put(&server, "/fork", &fork, b"abc");
+    put(&server, "/fork/of/fork", &[("stream-forked-from", "/fork")], b"xyz");
+    assert_eq!(server.ask("POST", "/source", &producer("2", "0"), b"!").status, 200);
+    assert_eq!(server.ask("POST", "/source", &[TEXT, ("stream-seq", "b")], b"?").status, 204);
+    put(&server, "/gone", &[TEXT], b"gone");
+    assert_eq!(server.ask("DELETE", "/gone", &[], b"").status, 204);
+    assert_eq!(server.ask("DELETE", "/fork", &[], b"").status, 204);
+
+    // First from the journal, then from the snapshot and the files, and after a restart without a kill.
+    for restart in 0..4 {
+        if restart < 3 {
+            server.kill()
+        } else {
+            server.stop()
+        }
+        server = Server::start(dir.path());
+        assert_eq!(server.read("/source"), b"0123456789!?", "restart {restart}");
+        assert_eq!(server.read("/json"), br#"[{"a": 1},2]"#);
+        assert_eq!(server.read("/fork/of/fork"), b"0123abcxyz");
+        let head = |path: &str| server.ask("HEAD", path, &[], b"");
+        assert_eq!(head("/source").headers["stream-ttl"], "3600");
+        assert_eq!(head("/fork/of/fork").headers["stream-ttl"], "3600", "the fork has it from its source");
+        assert_eq!(head("/late").headers["stream-expires-at"], "2999-01-01T00:00:00Z");
+        assert_eq!(head("/closed").headers["stream-closed"], "true");
+        assert_eq!(head("/gone").status, 404);
+        assert_eq!(head("/fork").status, 410, "its fork needs it");
+        assert_eq!(server.ask("POST", "/closed", &[TEXT], b"x").status, 409);
+        let duplicate = server.ask("POST", "/source", &producer("2", "0"), b"!");
+        assert_eq!((duplicate.status, &*duplicate.headers["producer-seq"]), (204, "0"));
+        assert_eq!(server.ask("POST", "/source", &producer("1", "0"), b"!").status, 403);
+        assert_eq!(server.ask("POST", "/source", &producer("2", "2"), b"!").status, 409);
+        assert_eq!(server.ask("POST", "/source", &[TEXT, ("stream-seq", "a")], b"?").status, 409);
+        assert_eq!(server.ask("PUT", "/fork", &[TEXT], b"").status, 409);
+    }
+    assert_eq!(server.ask("DELETE", "/fork/of/fork", &[], b"").status, 204);
+    assert_eq!(server.ask("HEAD", "/fork", &[], b"").status, 404, "nothing needs it any more");
+    server.kill();
+    server = Server::start(dir.path());
+    assert_eq!(server.ask("HEAD", "/fork", &[], b"").status, 404);
+    assert_eq!(std::fs::read_dir(dir.path().join("data")).unwrap().count(), 3, "of /source, /json and /closed");
+}
+
+#[test]
+fn the_journal_is_written_again_and_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path());
+    let mut client = Client::new(server.address);
+    let body: Vec<u8> = (0..500_000_u32).map(|n| (n % 251) as u8).collect();
+    let binary = ("content-type", "application/octet-stream");
+    for stream in ["/a", "/b"] {
+        assert_eq!(client.ask("PUT", stream, &[binary], b"").unwrap().status, 201);
+    }
+    // Five times the size of both segments.
+    for n in 0..160 {
+        let stream = if n % 3 == 0 { "/a" } else { "/b" };
+        assert_eq!(client.ask("POST", stream, &[binary], &body).unwrap().status, 204);
+    }
+    for _ in 0..2 {
+        for (stream, times) in [("/a", 54), ("/b", 106)] {
+            let read = server.read(stream);
+            assert_eq!(read.len(), times * body.len());
+            assert!(read.chunks(body.len()).all(|chunk| chunk == body), "{stream}");
+        }
+        server.kill();
+        server = Server::start(dir.path());
+    }
+}
+
+#[test]
+fn a_long_poll_is_woken_and_ends_with_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path());
+    server.ask("PUT", "/s", &[TEXT], b"");
+    let address = server.address;
+    let poll = move || Client::new(address).ask("GET", "/s?offset=now&live=long-poll", &[], b"");
+    let waiting = thread::spawn(poll);
+    pause(Duration::from_millis(200));
+    server.ask("POST", "/s", &[TEXT], b"news");
+    assert_eq!(waiting.join().unwrap().unwrap().body, b"news");
+    let waiting = thread::spawn(poll);
+    pause(Duration::from_millis(200));
+    let start = Instant::now();
+    server.stop();
+    assert_eq!(waiting.join().unwrap().unwrap().status, 204);
+    assert!(start.elapsed() < Duration::from_millis(700), "the poll has not held up the server");
+}
+
+#[test]
+fn limits_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path());
+    assert_eq!(server.ask("PUT", "/s", &[TEXT], &vec![b'x'; (1 << 20) + 1]).status, 413);
+    assert_eq!(server.ask("PUT", &format!("/{}", "x".repeat(2000)), &[TEXT], b"").status, 414);
+    assert_eq!(server.ask("PATCH", "/s", &[], b"").status, 405);
+    assert_eq!(server.ask("GET", "/v1/__ds/subscriptions/x", &[], b"").status, 501);
+}
