@@ -18,6 +18,9 @@ use crate::sys::watch::Watched;
 /// Bytes that one call receives.
 const INBOX: usize = 32 * LEN;
 
+/// A message, and the descriptor of a frame.
+pub(super) type Received = (Message, Option<OwnedFd>);
+
 #[derive(Debug)]
 pub(super) struct Link {
     io: Watched<Arc<OwnedFd>>,
@@ -47,11 +50,8 @@ impl Link {
         self.io.get_ref()
     }
 
-    /// Returns the next message, and the descriptor of a frame. `None` is the end of the connection.
-    pub(super) fn poll_message(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<(Message, Option<OwnedFd>)>, SharedError>> {
+    /// Returns the next message. `None` is the end of the connection.
+    pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Received>, SharedError>> {
         loop {
             if let Some((bytes, _)) = self.inbox[self.from..self.to].split_first_chunk() {
                 let message = Message::parse(bytes).map_err(SharedError::violation)?;
@@ -78,7 +78,7 @@ impl Link {
         }
     }
 
-    fn with_right(&mut self, message: Message) -> Result<(Message, Option<OwnedFd>), &'static str> {
+    fn with_right(&mut self, message: Message) -> Result<Received, &'static str> {
         let right = match message {
             Message::Frame(_) => Some(self.rights.pop_front().ok_or("a frame without a descriptor")?),
             _ => None,

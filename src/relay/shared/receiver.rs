@@ -15,7 +15,7 @@ use super::credit::Credit;
 use super::error::SharedError;
 use super::frame::Frame;
 use super::ledger::Ledger;
-use super::link::Link;
+use super::link::{Link, Received};
 use super::message::Message;
 use crate::net::UnixStream;
 use crate::relay::silence::Silence;
@@ -183,7 +183,7 @@ impl FrameReceiver {
         }
     }
 
-    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Message, Option<OwnedFd>), SharedError>> {
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Received, SharedError>> {
         let Some(link) = &mut self.link else { return Poll::Ready(Err(SharedError::ended())) };
         let message = ready!(link.poll_message(cx))?.ok_or_else(SharedError::ended);
         self.silence.ends();

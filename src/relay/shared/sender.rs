@@ -255,6 +255,12 @@ impl FrameSender {
     async fn flush(&mut self) -> Result<(), SharedError> {
         let Some(Filling { file, len }) = self.filling.take() else { return Ok(()) };
         memfd::seal(file.as_fd()).map_err(SharedError::io("seal a frame"))?;
+        // What has come back already, so that no memory is kept for it.
+        let ended = poll_fn(|cx| match self.poll_end(cx) {
+            Poll::Ready(error) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Ready(Ok(())),
+        });
+        ended.await?;
         let len = len as u64;
         let frame = Credit { frames: 1, bytes: len };
         self.credit = loop {
@@ -295,7 +301,7 @@ impl FrameSender {
         Poll::Ready(message?.map(|(message, _)| message).ok_or_else(SharedError::ended))
     }
 
-    /// Takes credit back for as long as nothing is to be sent. Ready only with an error.
+    /// Takes all credit that comes back. Ready only with an error.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<SharedError> {
         loop {
             let next = match ready!(self.link.poll_message(cx)) {

@@ -109,7 +109,7 @@ proptest! {
             assert_eq!(got, 0, "part of a frame");
             match (due.next(), end) {
                 (Some(Act::Done), None) => {}
-                (None, Some(error)) => assert!(error.is_ended() != !tail.is_empty(), "{error}"),
+                (None, Some(error)) => assert!(error.is_ended() == tail.is_empty(), "{error}"),
                 (Some(Act::Unsealed | Act::Longer | Act::Bare | Act::Any(..)), Some(error)) => {
                     assert!(error.is_violation(), "{error}");
                 }
