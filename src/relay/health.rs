@@ -201,6 +201,29 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_while_a_probe_is_answered_opens_it_or_is_forgotten() {
+        // Several threads, so that one waits for the lock while another takes it.
+        for n in 0..1000 {
+            let health = Health::new(1, Duration::ZERO);
+            let late = [(); 3].map(|()| health.admit().unwrap());
+            health.admit().unwrap().failed();
+            let probe = health.admit().unwrap();
+            std::thread::scope(|scope| {
+                for late in late {
+                    scope.spawn(|| {
+                        while health.circuit() != Circuit::Closed && health.trips() == 1 {
+                            std::hint::spin_loop();
+                        }
+                        late.failed();
+                    });
+                }
+                probe.answered();
+            });
+            assert_eq!(health.failures() > 0, health.circuit() != Circuit::Closed, "round {n}");
+        }
+    }
+
+    #[test]
     fn without_a_limit_it_stays_closed() {
         let health = Health::new(u32::MAX, BACK_OFF);
         health.admit().unwrap().failed();
