@@ -41,7 +41,8 @@ impl App {
             None => {}
         }
         if view.gone {
-            return Err(deleted());
+            // Gone for good, or needed by forks.
+            return Err(self.stream(request.uri().path()).await.err().unwrap_or_else(deleted));
         }
         let is_now = query.start == Start::Now && query.live.is_none();
         let (body, end) = if is_now { (empty(&stream), start) } else { self.pieces(&stream, start, view.end).await? };

@@ -59,6 +59,8 @@ impl Store {
                 }
                 self.journal.set_stalled(true);
                 tokio::time::sleep(Duration::from_secs(1)).await;
+                // What is deleted now gives space.
+                self.unlink(&self.journal.tasks.take().removed).await;
                 full = true;
             }
             self.journal.set_stalled(false);
@@ -108,8 +110,8 @@ impl Store {
         // Nothing is created or deleted meanwhile.
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let (mut snapshot, mut last) = (BytesMut::new(), 0);
-        let mut add = |record: &Record<'_>| record::encode(record, b"", from, true, &mut snapshot);
-        add(&Record::Begin { next_id: table.next_id });
+        let mut add = |record: &Record<'_>| record::encode(record, b"", from, true, 0, &mut snapshot);
+        add(&Record::Begin { next_id: table.next_id, salt: self.journal.salt });
         // Sources have lower ids than their forks, and come first.
         let mut streams: Vec<_> = table.paths.values().cloned().collect();
         streams.sort_unstable_by_key(|stream| stream.meta.id);
@@ -136,15 +138,14 @@ impl Store {
 
     /// Syncs files and their names. An error ends the process: a second sync would succeed without what is lost.
     fn sync(&self, files: &Unsynced) {
-        let dir = self.dir.join("data");
         let synced = || -> io::Result<()> {
             if files.is_empty() {
                 return Ok(());
             }
-            let names = File::open(&dir)?;
+            // The directory is open since the start, so no error of the file system is missed.
             #[cfg(target_os = "linux")]
             if files.len() > SYNCS_MAX {
-                return Ok(rustix::fs::syncfs(&names)?);
+                return Ok(rustix::fs::syncfs(&self.data)?);
             }
             for &id in files {
                 match File::open(data_path(&self.dir, id)) {
@@ -154,10 +155,10 @@ impl Store {
                     Err(e) => return Err(e),
                 }
             }
-            names.sync_all()
+            self.data.sync_all()
         };
         if let Err(e) = synced() {
-            eprintln!("error: {}: {e}", dir.display());
+            eprintln!("error: {}: {e}", self.dir.join("data").display());
             std::process::exit(1);
         }
     }

@@ -60,6 +60,7 @@ pub(crate) struct Journal {
     /// Set while a checkpoint fails, in general because the disk is full.
     stalled: AtomicBool,
     segment: u64,
+    pub(crate) salt: u32,
     pub(crate) tasks: Tasks,
 }
 
@@ -98,7 +99,7 @@ pub(crate) fn segment_path(dir: &Path, index: usize) -> PathBuf {
 }
 
 impl Journal {
-    pub(crate) fn new(next: u64, segment: u64) -> Self {
+    pub(crate) fn new(next: u64, segment: u64, salt: u32) -> Self {
         Self {
             queue: Mutex::new(Queue { batches: VecDeque::new(), next }),
             waiters: Mutex::default(),
@@ -109,6 +110,7 @@ impl Journal {
             freed: Notify::new(),
             stalled: AtomicBool::new(false),
             segment,
+            salt,
             tasks: Tasks::default(),
         }
     }
@@ -147,7 +149,7 @@ impl Journal {
         let alone = queue.batches.len() == 1;
         let batch = queue.batches.back_mut().expect("it was added");
         let first = batch.bytes.is_empty();
-        record::encode(record, data, number, first, &mut batch.bytes);
+        record::encode(record, data, number, first, self.salt, &mut batch.bytes);
         let end = batch.bytes.len();
         batch.changes.push(change(end - data.len()..end));
         batch.last = number;
@@ -201,9 +203,11 @@ impl Journal {
                 }
                 if self.covered() >= began {
                     index = 1 - index;
-                    let header = record::encoded(&Record::Begin { next_id: 0 }, first);
                     (end, began) = (0, first);
-                    bytes = [header, bytes].concat().into();
+                    let mut begun = BytesMut::with_capacity(bytes.len() + 64);
+                    record::encode(&Record::Begin { next_id: 0, salt: 0 }, b"", first, true, self.salt, &mut begun);
+                    begun.extend_from_slice(&bytes);
+                    bytes = begun.freeze();
                     file = Some(open(&dir, index));
                     self.tasks.add(|work| work.checkpoint = true);
                 }
@@ -312,7 +316,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let segment = 4096;
         prepare(dir.path(), segment).unwrap();
-        let journal = Arc::new(Journal::new(1, segment));
+        let journal = Arc::new(Journal::new(1, segment, 9));
         let (run, path) = (Arc::clone(&journal), dir.path().to_owned());
         let task = tokio::spawn(async move { run.run(path).await });
         let meta = Meta { id: 0, path: "/".into(), content_type: "".into(), expiry: Expiry::Never, origin: None };

@@ -44,6 +44,8 @@ pub(crate) struct Store {
     table: RwLock<Table>,
     files: Cache<u64, fs::File>,
     streams_max: usize,
+    /// The directory of the files.
+    data: File,
     _lock: File,
 }
 

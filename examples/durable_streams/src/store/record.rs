@@ -3,7 +3,7 @@
 //! | bytes | contents, little-endian |
 //! |---|---|
 //! | 0 to 3 | length of what follows the header |
-//! | 4 to 7 | CRC32C of all other bytes |
+//! | 4 to 7 | CRC32C of all other bytes, begun with the salt of the store |
 //! | 8 to 15 | number of the record |
 //! | 16 | 1 if the record is the first of its commit |
 //! | 17 to 19 | `DS1` |
@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 use serde::{Deserialize, Serialize};
 
 const HEADER: usize = 20;
@@ -68,6 +68,7 @@ pub(crate) enum Record<'a> {
     /// The first record of a segment or of a snapshot.
     Begin {
         next_id: u64,
+        salt: u32,
     },
     /// With the first data.
     Create {
@@ -107,8 +108,9 @@ pub(crate) struct Found<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Adds a record to `out`.
-pub(crate) fn encode(record: &Record<'_>, data: &[u8], number: u64, first: bool, out: &mut BytesMut) {
+/// Adds a record to `out`. The salt of the store keeps data that has the form of a record from being taken for one;
+/// the snapshot, which has the salt, has none.
+pub(crate) fn encode(record: &Record<'_>, data: &[u8], number: u64, first: bool, salt: u32, out: &mut BytesMut) {
     let start = out.len();
     out.put_u64_le(0);
     out.put_u64_le(number);
@@ -118,23 +120,16 @@ pub(crate) fn encode(record: &Record<'_>, data: &[u8], number: u64, first: bool,
     out.put_slice(data);
     let len = u32::try_from(out.len() - start - HEADER).expect("bodies are limited").to_le_bytes();
     out[start..start + 4].copy_from_slice(&len);
-    let crc = checksum(&out[start..]).to_le_bytes();
+    let crc = checksum(&out[start..], salt).to_le_bytes();
     out[start + 4..start + 8].copy_from_slice(&crc);
 }
 
-/// Returns the bytes of one record.
-pub(crate) fn encoded(record: &Record<'_>, number: u64) -> Bytes {
-    let mut out = BytesMut::new();
-    encode(record, b"", number, true, &mut out);
-    out.freeze()
-}
-
 /// Reads the record at the start of `bytes`, if it is whole and undamaged.
-pub(crate) fn decode(bytes: &[u8]) -> Option<Found<'_>> {
+pub(crate) fn decode(bytes: &[u8], salt: u32) -> Option<Found<'_>> {
     let header = bytes.get(..HEADER).filter(|header| header[17..] == MAGIC)?;
     let len = HEADER + u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
     let whole = bytes.get(..len)?;
-    if checksum(whole) != u32::from_le_bytes(header[4..8].try_into().ok()?) {
+    if checksum(whole, salt) != u32::from_le_bytes(header[4..8].try_into().ok()?) {
         return None;
     }
     let (record, data) = postcard::take_from_bytes(&whole[HEADER..]).ok()?;
@@ -143,13 +138,13 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Found<'_>> {
 }
 
 /// Returns whether the bytes begin with a record that proves that `number` was synced.
-pub(crate) fn is_later(bytes: &[u8], number: u64, until: u64) -> bool {
+pub(crate) fn is_later(bytes: &[u8], number: u64, until: u64, salt: u32) -> bool {
     bytes.get(17..HEADER) == Some(&MAGIC)
-        && decode(bytes).is_some_and(|found| found.first && (number + 1..until).contains(&found.number))
+        && decode(bytes, salt).is_some_and(|found| found.first && (number + 1..until).contains(&found.number))
 }
 
-fn checksum(record: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&record[..4]), &record[8..])
+fn checksum(record: &[u8], salt: u32) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c_append(salt, &record[..4]), &record[8..])
 }
 
 #[cfg(test)]
@@ -161,8 +156,9 @@ mod tests {
         let producer = Some(Producer { id: "p", epoch: 1, seq: 2 });
         let append = Record::Append { id: 7, at: 9, close: true, seq: Some("a"), producer };
         let mut bytes = BytesMut::new();
-        encode(&append, b"data", 5, true, &mut bytes);
-        let found = decode(&bytes).unwrap();
+        encode(&append, b"data", 5, true, 3, &mut bytes);
+        let found = decode(&bytes, 3).unwrap();
+        assert!(decode(&bytes, 4).is_none(), "of another store");
         assert_eq!((found.number, found.first, found.len, found.data), (5, true, bytes.len(), &b"data"[..]));
         assert!(matches!(
             found.record,
@@ -171,8 +167,8 @@ mod tests {
         for at in 0..bytes.len() {
             let mut damaged = bytes.to_vec();
             damaged[at] ^= 4;
-            assert!(decode(&damaged).is_none(), "byte {at}");
-            assert!(decode(&bytes[..at]).is_none(), "{at} bytes");
+            assert!(decode(&damaged, 3).is_none(), "byte {at}");
+            assert!(decode(&bytes[..at], 3).is_none(), "{at} bytes");
         }
     }
 }

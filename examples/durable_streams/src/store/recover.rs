@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
@@ -23,6 +24,7 @@ struct Recovery {
     ids: HashMap<u64, Arc<Stream>>,
     /// The number that follows.
     next: u64,
+    salt: u32,
 }
 
 impl Store {
@@ -33,13 +35,15 @@ impl Store {
         let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         let used = |_| io::Error::other(format!("{}: another process has it open", dir.display()));
         rustix::fs::flock(&lock, operation).map_err(used)?;
-        let Recovery { table, next, .. } = recover(dir)?;
+        let data = File::open(dir.join("data")).map_err(at(dir))?;
+        let Recovery { table, next, salt, .. } = recover(dir)?;
         let store = Arc::new(Self {
-            journal: Journal::new(next + JUMP, segment),
+            journal: Journal::new(next + JUMP, segment, salt),
             dir: dir.to_owned(),
             table: RwLock::new(table),
             files: Cache::new(FILES_MAX),
             streams_max,
+            data,
             _lock: lock,
         });
         // From here on, the snapshot has a number that no earlier process has reached, and the journal may be lost. The
@@ -61,13 +65,15 @@ fn recover(dir: &Path) -> io::Result<Recovery> {
                 return Err(damaged(&path, "the snapshot is missing, but there is a journal"));
             }
             recovery.next = 1;
+            recovery.salt = RandomState::new().hash_one(dir) as u32;
         }
         Err(e) => return Err(at(&path)(e)),
     }
     let (mut segments, mut unread) = (Vec::new(), Vec::new());
     for path in [segment_path(dir, 0), segment_path(dir, 1)] {
         let Ok(bytes) = fs::read(&path) else { continue };
-        if let Some(record::Found { number, record: Record::Begin { .. }, .. }) = record::decode(&bytes) {
+        if let Some(record::Found { number, record: Record::Begin { .. }, .. }) = record::decode(&bytes, recovery.salt)
+        {
             segments.push((number, path, bytes));
         } else {
             unread.push((path, bytes));
@@ -81,7 +87,9 @@ fn recover(dir: &Path) -> io::Result<Recovery> {
         recovery.segment(path, bytes)?;
     }
     for (path, bytes) in &unread {
-        if (0..bytes.len()).any(|later| is_later(&bytes[later..], recovery.next, recovery.next + JUMP / 2)) {
+        if (0..bytes.len())
+            .any(|later| is_later(&bytes[later..], recovery.next, recovery.next + JUMP / 2, recovery.salt))
+        {
             return Err(damaged(path, "its first record is damaged, and appends behind it were confirmed"));
         }
     }
@@ -95,12 +103,12 @@ fn damaged(path: &Path, what: &str) -> io::Error {
 
 impl Recovery {
     fn snapshot(&mut self, mut bytes: &[u8]) -> Option<()> {
-        let begin = record::decode(bytes)?;
-        let Record::Begin { next_id } = begin.record else { return None };
-        (self.table.next_id, self.next) = (next_id, begin.number);
+        let begin = record::decode(bytes, 0)?;
+        let Record::Begin { next_id, salt } = begin.record else { return None };
+        (self.table.next_id, self.next, self.salt) = (next_id, begin.number, salt);
         bytes = &bytes[begin.len..];
         loop {
-            let found = record::decode(bytes).filter(|found| found.number == begin.number)?;
+            let found = record::decode(bytes, 0).filter(|found| found.number == begin.number)?;
             bytes = &bytes[found.len..];
             match found.record {
                 Record::Stream { meta, saved } => self.create(meta)?.restore(saved),
@@ -125,9 +133,9 @@ impl Recovery {
 
     /// Replays the records of a segment from the next one on.
     fn segment(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let begin = record::decode(bytes).expect("it was read before");
+        let begin = record::decode(bytes, self.salt).expect("it was read before");
         let (mut at, mut number) = (begin.len, begin.number);
-        while let Some(found) = record::decode(&bytes[at..]).filter(|found| found.number == number) {
+        while let Some(found) = record::decode(&bytes[at..], self.salt).filter(|found| found.number == number) {
             if number == self.next {
                 let wrong = || damaged(path, &format!("the record at {at} does not fit the stream"));
                 self.apply(&found).ok_or_else(wrong)?;
@@ -136,7 +144,7 @@ impl Recovery {
             (at, number) = (at + found.len, number + 1);
         }
         if number == self.next
-            && (at + 1..bytes.len()).any(|later| is_later(&bytes[later..], number, number + JUMP / 2))
+            && (at + 1..bytes.len()).any(|later| is_later(&bytes[later..], number, number + JUMP / 2, self.salt))
         {
             return Err(damaged(path, &format!("the record at {at} is damaged, and appends behind it were confirmed")));
         }
