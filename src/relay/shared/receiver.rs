@@ -29,23 +29,15 @@ use crate::sys::{memfd, rights};
 /// Shorter frames are copied.
 ///
 /// ```no_run
-/// use std::convert::Infallible;
-///
-/// use http::Response;
-/// use millstream::net::{TcpListener, UnixListener};
-/// use millstream::relay::shared::FrameReceiver;
-/// use millstream::server::serve;
-///
 /// # async fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-/// let producers = std::sync::Arc::new(UnixListener::bind("frames.sock").await?);
-/// let service = tower::service_fn(move |_| {
-///     let producers = producers.clone();
-///     async move {
-///         let (stream, _) = producers.accept().await?;
-///         // One connection, and so one stream of frames, for each response.
-///         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Response::new(FrameReceiver::handshake(stream).await?))
-///     }
-/// });
+/// use http::Response;
+/// use millstream::net::UnixListener;
+/// use millstream::relay::shared::FrameReceiver;
+///
+/// let producers = UnixListener::bind("producers.sock").await?;
+/// // One connection, and so one stream of frames, for each response.
+/// let (stream, _) = producers.accept().await?;
+/// let response = Response::new(FrameReceiver::builder().frames(8).handshake(stream).await?);
 /// # Ok(())
 /// # }
 /// ```

@@ -15,7 +15,7 @@ use millstream::server::{Limits, serve};
 
 use super::{SOON, connected, frames, soon};
 use crate::support::http::{Answer, Flavour, Raw, boxed, h1, h2, on_both, request, sha256, start, watched, whole};
-use crate::support::{alone, noise, skip};
+use crate::support::{alone, child, noise, skip};
 
 const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/shared_frames.py");
 
@@ -202,9 +202,9 @@ fn many_streams_at_once_are_not_mixed() {
 /// A mapping is not possible everywhere.
 #[test]
 fn frames_are_read_where_they_cannot_be_mapped() {
-    if std::env::var_os("MILLSTREAM_DISABLE").is_none() {
-        let mut command = crate::support::child::again("shared::bytes::frames_are_read_where_they_cannot_be_mapped");
-        crate::support::child::run(command.env("MILLSTREAM_DISABLE", "mapping"));
+    if child::task().is_none() {
+        let mut command = child::command("shared::bytes::frames_are_read_where_they_cannot_be_mapped", "mapping");
+        child::run(command.env("MILLSTREAM_DISABLE", "mapping"));
         return;
     }
     watched(|| {

@@ -63,7 +63,9 @@ fn a_sender_waits_for_credit() {
         assert!(more.is_err(), "a sixth frame");
         // The sixth was written, and waits in the sender.
         // The sender keeps its descriptors until the credit comes back.
-        assert_eq!((sent.load(Ordering::Relaxed), frames()), (5, (11, 5)));
+        let is_mapped = millstream::Capabilities::get().mapping().is_yes();
+        let left = if is_mapped { (11, 5) } else { (6, 0) };
+        assert_eq!((sent.load(Ordering::Relaxed), frames()), (5, left));
         for _ in 5..20 {
             held.remove(0);
             held.push(timeout(SOON, receiver.next()).await.unwrap().unwrap().unwrap());

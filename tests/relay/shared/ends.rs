@@ -20,7 +20,8 @@ use super::{SOON, against_peer, connected, frames, soon};
 use crate::support::http::{Flavour, Raw, boxed, on_both, start, watched};
 use crate::support::{alone, child, fds, noise};
 
-const FRAME: usize = 300_000;
+/// One piece, also where frames are not mapped.
+const FRAME: usize = 200_000;
 
 /// Starts a process that runs `act` on a connection to `socket`.
 fn process(test: &str, act: &str, socket: &std::path::Path) -> Child {
