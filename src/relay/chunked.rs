@@ -221,8 +221,11 @@ fn join(bytes: &mut [u8], data: Range<usize>, next: Range<usize>) -> Range<usize
 mod tests {
     use super::*;
 
-    /// Decodes a body in pieces of this length. Returns its data, and the bytes behind it.
-    fn decode(body: &[u8], piece: usize) -> Result<(Vec<u8>, Vec<u8>, Option<HeaderMap>), Malformed> {
+    /// The data of a body, the bytes behind it, and its trailers.
+    type Decoded = (Vec<u8>, Vec<u8>, Option<HeaderMap>);
+
+    /// Decodes a body in pieces of this length.
+    fn decode(body: &[u8], piece: usize) -> Result<Decoded, Malformed> {
         let mut decoder = Decoder::new(100);
         let (mut data, mut behind) = (Vec::new(), Vec::new());
         for piece in body.chunks(piece) {
