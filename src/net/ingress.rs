@@ -87,6 +87,13 @@ impl Ingress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether the socket was not read, or everything that was received is read and no receive is under way.
+    #[cfg(feature = "relay")]
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.state();
+        matches!(state.phase, Phase::Idle | Phase::Plain) && state.unread == 0 && state.end.is_none()
+    }
+
     /// Moves received bytes into `buf`; none mean the end of the stream.
     pub(super) fn poll_receive(self: &Arc<Self>, cx: &mut Context<'_>, buf: &mut impl RecvBuf) -> Poll<io::Result<()>> {
         let progress = ready!(coop::poll_proceed(cx));

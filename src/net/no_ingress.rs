@@ -19,6 +19,11 @@ impl Ingress {
         match **self {}
     }
 
+    #[cfg(all(unix, feature = "relay"))]
+    pub(super) fn is_idle(&self) -> bool {
+        match *self {}
+    }
+
     pub(super) fn abandon(&self) -> Option<HeldOpen> {
         match *self {}
     }

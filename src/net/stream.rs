@@ -120,6 +120,12 @@ impl Stream {
     pub(super) fn receives_ahead(&self) -> bool {
         self.ingress.is_some() || !self.unread.is_empty()
     }
+
+    /// Returns whether received bytes are held, or a receive is under way, so that another reader of the socket misses some.
+    #[cfg(all(unix, feature = "relay"))]
+    pub(super) fn has_received_ahead(&self) -> bool {
+        self.ingress.as_ref().is_some_and(|ingress| !ingress.is_idle()) || !self.unread.is_empty()
+    }
 }
 
 impl fmt::Debug for Stream {

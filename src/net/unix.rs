@@ -132,6 +132,12 @@ pub struct UnixStream {
 stream!(UnixStream);
 
 impl UnixStream {
+    /// Returns whether bytes were received that another reader of the socket misses.
+    #[cfg(feature = "relay")]
+    pub(crate) fn has_received_ahead(&self) -> bool {
+        self.stream.has_received_ahead()
+    }
+
     /// Connects to the listener at `path`, which is an abstract name if it begins with a NUL.
     ///
     /// # Errors

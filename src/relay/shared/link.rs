@@ -37,7 +37,7 @@ impl Link {
     #[track_caller]
     pub(super) fn new(stream: &UnixStream) -> Result<Self, SharedError> {
         let failed = SharedError::io("use the connection");
-        if stream.receives_ahead() {
+        if stream.has_received_ahead() {
             let error = io::Error::new(io::ErrorKind::Unsupported, "bytes of it were received already");
             return Err(failed(error));
         }

@@ -111,8 +111,8 @@ impl FrameReceiverBuilder {
     ///
     /// # Errors
     ///
-    /// As for the [receiver](FrameReceiver#errors). Fails with `ErrorKind::Unsupported` if the kernel receives ahead on
-    /// the stream, and in the portable build.
+    /// As for the [receiver](FrameReceiver#errors). Fails with `ErrorKind::Unsupported` if bytes of the stream were received
+    /// already, and in the portable build.
     ///
     /// # Cancel safety
     ///

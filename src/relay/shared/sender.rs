@@ -101,8 +101,8 @@ impl FrameSenderBuilder {
     ///
     /// # Errors
     ///
-    /// As for the [sender](FrameSender#errors). Fails with `ErrorKind::Unsupported` if the kernel receives ahead on the
-    /// stream, and in the portable build.
+    /// As for the [sender](FrameSender#errors). Fails with `ErrorKind::Unsupported` if bytes of the stream were received
+    /// already, and in the portable build.
     ///
     /// # Cancel safety
     ///

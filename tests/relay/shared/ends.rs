@@ -16,9 +16,9 @@ use millstream::relay::shared::{FrameReceiver, FrameSender, SharedError};
 use tokio::time::timeout;
 
 use super::peers::Peer;
-use super::{SOON, against_peer, connected, frames, soon};
+use super::{SOON, against_peer, connected, frames, open, soon};
 use crate::support::http::{Flavour, Raw, boxed, on_both, start, watched};
-use crate::support::{alone, child, fds, noise};
+use crate::support::{alone, child, noise};
 
 /// One piece, also where frames are not mapped.
 const FRAME: usize = 200_000;
@@ -68,7 +68,7 @@ fn a_producer_that_is_killed_leaves_nothing() {
             let bytes = noise(FRAME);
             // The blocking pool and the reactor have their descriptors.
             tokio::task::spawn_blocking(|| {}).await.unwrap();
-            let before = fds();
+            let before = open();
             for after in 0..12 {
                 let process = process("a_producer_that_is_killed_leaves_nothing", "produce", &socket);
                 let (stream, _) = listener.accept().await.unwrap();
@@ -93,7 +93,7 @@ fn a_producer_that_is_killed_leaves_nothing() {
                 assert!(held.iter().all(|frame| *frame == bytes), "frames of a process that has ended");
                 drop((held, receiver));
                 assert_eq!(frames(), (0, 0), "after {after} frames");
-                soon("descriptors are left", || fds() == before).await;
+                soon("descriptors are left", || open() == before).await;
             }
         });
     });
@@ -114,7 +114,7 @@ fn a_consumer_that_is_killed_leaves_nothing() {
             let listener = UnixListener::bind(&socket).await.unwrap();
             let bytes = noise(FRAME);
             tokio::task::spawn_blocking(|| {}).await.unwrap();
-            let before = fds();
+            let before = open();
             for after in 0..8 {
                 let process = process("a_consumer_that_is_killed_leaves_nothing", "consume", &socket);
                 let (stream, _) = listener.accept().await.unwrap();
@@ -134,7 +134,7 @@ fn a_consumer_that_is_killed_leaves_nothing() {
                 assert!(error.is_ended(), "{error}");
                 drop(sender);
                 assert_eq!(frames(), (0, 0), "after {after} frames");
-                soon("descriptors are left", || fds() == before).await;
+                soon("descriptors are left", || open() == before).await;
             }
         });
     });
@@ -171,7 +171,7 @@ fn a_dropped_receiver_is_noticed_at_once_and_its_slices_stay() {
         return;
     }
     on_both(async || {
-        let before = fds();
+        let before = open();
         let bytes = noise(FRAME);
         let (peer, stream) = Peer::pair();
         peer.say(b"MSF1", 0, 0);
@@ -188,7 +188,7 @@ fn a_dropped_receiver_is_noticed_at_once_and_its_slices_stay() {
         assert!(held == bytes);
         drop((held, peer, duplicate));
         assert_eq!(frames(), (0, 0));
-        soon("descriptors are left", || fds() == before).await;
+        soon("descriptors are left", || open() == before).await;
         // A sender that waits for its body notices it too.
         let (mut sender, receiver) = connected(FrameReceiver::builder()).await;
         let never = StreamBody::new(stream::pending::<Result<Frame<Bytes>, std::io::Error>>());

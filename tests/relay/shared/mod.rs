@@ -45,6 +45,12 @@ async fn soon(what: &str, fine: impl Fn() -> bool) {
     assert!(timeout(SOON, waiting).await.is_ok(), "{what}");
 }
 
+/// Returns the open descriptors, without those of the ring, which stays open once it is used.
+fn open() -> Vec<String> {
+    let is_ring = |fd: &String| fd.contains("[io_uring]") || fd.contains("[eventfd]");
+    crate::support::fds().into_iter().filter(|fd| !is_ring(fd)).collect()
+}
+
 /// Returns the descriptors and mappings of frames in this process.
 fn frames() -> (usize, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
