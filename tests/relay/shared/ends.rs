@@ -11,14 +11,15 @@ use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::Response;
 use hyper::body::Frame;
-use millstream::net::{UnixListener, UnixStream};
+use millstream::net::{Receive, UnixListener, UnixStream};
 use millstream::relay::shared::{FrameReceiver, FrameSender, SharedError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::peers::Peer;
 use super::{SOON, against_peer, connected, frames, open, soon};
 use crate::support::http::{Flavour, Raw, boxed, on_both, start, watched};
-use crate::support::{alone, child, noise};
+use crate::support::{alone, child, lacks, noise};
 
 /// One piece, also where frames are not mapped.
 const FRAME: usize = 200_000;
@@ -278,5 +279,23 @@ fn the_end_is_confirmed_when_all_frames_were_received() {
         peer.say(b"MSF1", 2, 100);
         let sender = FrameSender::builder().silence(Duration::from_millis(100)).handshake(stream).await.unwrap();
         assert!(timeout(SOON, sender.finish()).await.unwrap().unwrap_err().is_timeout());
+    });
+}
+
+#[test]
+fn a_stream_whose_bytes_were_received_ahead_is_refused() {
+    if lacks("io_uring") {
+        return;
+    }
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("frames");
+        let listener = UnixListener::builder().receive(Receive::Multishot).bind(&path).await.unwrap();
+        let mut client = tokio::net::UnixStream::connect(&path).await.unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        client.write_all(b"two").await.unwrap();
+        stream.read_u8().await.unwrap();
+        let error = timeout(SOON, FrameReceiver::handshake(stream)).await.expect("at once").unwrap_err();
+        assert!(error.to_string().contains("use the connection"), "{error}");
     });
 }
