@@ -260,7 +260,11 @@ fn a_directory_that_may_not_be_written_is_an_error() {
 #[test]
 fn confirmed_events_survive_a_power_cut() {
     watched(|| {
-        for (mkfs, name) in [("mkfs.ext4 -q -F", "ext4"), ("mkfs.xfs -q -f", "xfs")] {
+        for (mkfs, name, cut) in [
+            ("mkfs.ext4 -q -F", "ext4", Cut::LogLost),
+            ("mkfs.xfs -q -f", "xfs", Cut::LogLost),
+            ("mkfs.btrfs -q", "btrfs", Cut::Written),
+        ] {
             let Some(mount) = Mount::image(name, mkfs, 320, "noatime") else { continue };
             let path = mount.path().join("log");
             for round in 0..3 {
@@ -274,7 +278,7 @@ fn confirmed_events_survive_a_power_cut() {
                     }
                     hub.close();
                 });
-                mount.cut_power(Cut::LogLost);
+                mount.cut_power(cut);
                 let next = Flavour::CurrentThread
                     .runtime()
                     .block_on(async { crate::small(&path).open().await.unwrap().state().next });

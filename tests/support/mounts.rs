@@ -14,13 +14,15 @@ pub struct Mount {
     dir: tempfile::TempDir,
 }
 
-/// Whether the journal is written to the disk before the power is cut.
+/// What is on the disk when the power is cut.
 #[derive(Clone, Copy, Debug)]
 pub enum Cut {
     /// Writes that the file system issued on its own may be on the disk.
     LogFlushed,
     /// Only synced data are on the disk.
     LogLost,
+    /// What the file system has written so far, for one that cannot be shut down. Nothing may write meanwhile.
+    Written,
 }
 
 impl Mount {
@@ -70,9 +72,19 @@ impl Mount {
         let flag = match cut {
             Cut::LogFlushed => "1",
             Cut::LogLost => "2",
+            Cut::Written => return self.go_on_with_a_copy(),
         };
         run("perl", [OsStr::new("-e"), program.as_ref(), self.path().as_os_str(), flag.as_ref()]).unwrap();
         run("umount", [self.path()]).unwrap();
+        self.mount().unwrap();
+    }
+
+    /// Takes the image as it is, and mounts it in place of what unmounting makes of it.
+    fn go_on_with_a_copy(&self) {
+        let [image, copy] = ["image", "copy"].map(|name| self.dir.path().join(name));
+        std::fs::copy(&image, &copy).unwrap();
+        run("umount", [self.path()]).unwrap();
+        std::fs::rename(copy, image).unwrap();
         self.mount().unwrap();
     }
 }
