@@ -1,6 +1,6 @@
 //! Server-sent events: an event with data for each batch of bytes, and one with the offset after it.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use base64::Engine;
@@ -21,7 +21,8 @@ struct Reader {
     stream: Arc<Stream>,
     at: u64,
     cursor: Option<u64>,
-    until: Instant,
+    /// Until the connection or the server ends. One for all events, because each registration costs locks.
+    over: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Whether the client knows where it is.
     told: bool,
     done: bool,
@@ -30,8 +31,14 @@ struct Reader {
 impl App {
     pub(crate) fn events(self: &Arc<Self>, stream: Arc<Stream>, at: u64, cursor: Option<u64>) -> Response<Body> {
         let kind = stream.kind;
-        let until = Instant::now() + self.events;
-        let reader = Reader { app: Arc::clone(self), stream, at, cursor, until, told: false, done: false };
+        let (until, ending) = (Instant::now() + self.events, self.ending.clone());
+        let over = Box::pin(async move {
+            tokio::select! {
+                () = ending.cancelled() => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+        });
+        let reader = Reader { app: Arc::clone(self), stream, at, cursor, over, told: false, done: false };
         let events = stream::unfold(reader, async |mut reader| Some((reader.next().await?, reader)));
         let mut response = Response::new(Body::Events(Box::pin(events)));
         let headers = response.headers_mut();
@@ -76,8 +83,10 @@ impl Reader {
             }
             tokio::select! {
                 () = changed => {}
-                () = self.app.ending.cancelled() => return None,
-                () = tokio::time::sleep_until(self.until) => return None,
+                () = &mut self.over => {
+                    self.done = true;
+                    return None;
+                }
             }
         }
     }
