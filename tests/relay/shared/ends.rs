@@ -13,6 +13,7 @@ use hyper::Response;
 use hyper::body::Frame;
 use millstream::net::{Receive, UnixListener, UnixStream};
 use millstream::relay::shared::{FrameReceiver, FrameSender, SharedError};
+use millstream::runtime::{DriverBuilder, Io};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -288,6 +289,8 @@ fn a_stream_whose_bytes_were_received_ahead_is_refused() {
         return;
     }
     on_both(async || {
+        // Whatever the environment says.
+        DriverBuilder::new().io(Io::Auto).install().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("frames");
         let listener = UnixListener::builder().receive(Receive::Multishot).bind(&path).await.unwrap();
