@@ -61,7 +61,7 @@ impl Shared {
         let place = match self.gate.try_enter() {
             Some(place) => place,
             None => {
-                // Else it would wait for a refusal. What is admitted and dropped has no effect.
+                // Otherwise it would wait for a refusal. A trial that is dropped has no effect.
                 self.health.admit().map(drop).map_err(Failure::Open)?;
                 Box::pin(self.gate.enter()).await.map_err(|Full| Failure::Full)?
             }

@@ -1,7 +1,7 @@
 //! A connection that gives hyper the head of a chunked response without its body.
 //!
-//! hyper decodes the first bytes of a body together with the head. It cannot be told to stop, nor tell where in a chunk it
-//! is. So a head that announces chunks is cut off here, and the owner of the connection decides who reads the body.
+//! hyper decodes the first bytes of a body together with the head. It has no way to stop, and does not show its place
+//! in a chunk. So a head that announces chunks is cut off here. The owner of the connection reads the body, or lets hyper.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -81,7 +81,7 @@ impl HeadFirst {
 }
 
 /// Returns the length of a whole head that announces chunks. hyper finds the same end: each line ends with CRLF, and an
-/// interim response, which another head follows, is none.
+/// interim response, which another head follows, is not cut off.
 fn chunked_head(bytes: &[u8]) -> Option<usize> {
     if !bytes.starts_with(b"HTTP/1.1 ") || bytes.get(9) == Some(&b'1') {
         return None;

@@ -64,7 +64,7 @@ impl Progress {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Returns what the client is told if the body could not be read, which is no fault of the upstream.
+    /// Returns the status for the client if its body could not be read. That is no fault of the upstream.
     pub(super) fn failed(&self) -> Option<StatusCode> {
         self.failed.get().copied()
     }

@@ -28,7 +28,7 @@ pub(crate) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fcntl_add_seals(file, FIXED | SealFlags::SEAL))?)
 }
 
-/// Returns the length of a file whose bytes can never change, or what is wrong with it.
+/// Returns the length of a file whose bytes can never change, or the reason why they can.
 pub(crate) fn sealed_len(file: BorrowedFd<'_>) -> Result<u64, &'static str> {
     // Only files in memory have seals.
     let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| "the descriptor is not a memfd")?;

@@ -212,7 +212,7 @@ fn a_segment_that_cannot_be_removed_is_removed_later() {
         fs::create_dir(&first).unwrap();
         while disk.state().error.is_none() {
             more().await;
-            assert!(disk.state().next < 100, "nobody was told");
+            assert!(disk.state().next < 100, "no reader was told");
         }
         let error = disk.state().error.unwrap();
         assert!(error.starts_with(first.to_str().unwrap()) && error.contains("remove"), "{error}");

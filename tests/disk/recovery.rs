@@ -376,7 +376,7 @@ fn opening_reads_only_the_last_segment() {
             while builder().open().await.is_err_and(|e| e.is_locked()) {
                 tokio::task::yield_now().await;
             }
-            // From here on the peak is that of the opening.
+            // From here on only the opening raises the peak.
             let is_reset = fs::write("/proc/self/clear_refs", "5").is_ok();
             let (read, memory, begun) = (own("io", "rchar: "), own("status", "VmRSS:"), Instant::now());
             let disk = builder().open().await.unwrap();

@@ -14,14 +14,14 @@ pub struct Mount {
     dir: tempfile::TempDir,
 }
 
-/// What is on the disk when the power is cut.
+/// Contents of the disk when the power is cut.
 #[derive(Clone, Copy, Debug)]
 pub enum Cut {
     /// Writes that the file system issued on its own may be on the disk.
     LogFlushed,
     /// Only synced data are on the disk.
     LogLost,
-    /// What the file system has written so far, for one that cannot be shut down. Nothing may write meanwhile.
+    /// All bytes that the file system has written so far, for one without shutdown. Nothing may write meanwhile.
     Written,
 }
 

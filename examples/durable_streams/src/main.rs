@@ -48,7 +48,7 @@ struct Args {
     /// Largest number of streams.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     max_streams: usize,
-    /// Size of each of the two segments of the journal, in MiB; at least eight bodies. What is in them is in memory, too.
+    /// Size of each of the two segments of the journal, in MiB; at least eight bodies. Their records are in memory, too.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(8..=4096))]
     journal: u64,
     /// Time after which a long poll without news is answered, in seconds.
@@ -124,7 +124,7 @@ async fn run(args: &Args) -> Result<(), String> {
         _ = &mut commits => return Err("the journal has failed".into()),
         _ = &mut files => return Err("the files of the streams have failed".into()),
     };
-    // Nobody waits for what they still do, and the next process begins with what is on the disk.
+    // No request waits for these tasks, and the next process begins with the records on the disk.
     commits.abort();
     files.abort();
     let _ = (commits.await, files.await);

@@ -1,4 +1,4 @@
-//! Reads: what is there, and long polls.
+//! Reads: catch-up, and long polls.
 
 use std::collections::VecDeque;
 use std::pin::pin;

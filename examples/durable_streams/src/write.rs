@@ -159,7 +159,7 @@ impl App {
     }
 }
 
-/// Returns what is appended: for JSON the messages, if the body is of this type at all.
+/// Returns the bytes to append: for a JSON stream the messages of a JSON body, otherwise the body.
 fn messages(stream: &Arc<Stream>, media_type: &str, body: Bytes) -> Result<Bytes, Refusal> {
     if stream.kind != Kind::Json || media_type != JSON {
         return Ok(body);

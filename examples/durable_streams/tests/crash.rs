@@ -1,4 +1,4 @@
-//! The process is killed, and files are damaged: what was confirmed is there, and nothing else.
+//! The process is killed, and files are damaged: the confirmed appends are there, and nothing else.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -116,7 +116,7 @@ fn a_torn_end_is_no_append() {
     let segment = killed(dir.path(), &["first", "second", "third"]);
     let (start, end) = record_of(&segment, "third");
     for cut in [start + 3, end - 1] {
-        // As after a power cut: the rest of the segment has what was there before.
+        // As after a power cut: the rest of the segment has its old bytes.
         let file = OpenOptions::new().write(true).open(&segment).unwrap();
         file.write_all_at(&vec![0; (end - cut) as usize], cut).unwrap();
         let copy = tempfile::tempdir().unwrap();

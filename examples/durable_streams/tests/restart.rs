@@ -1,4 +1,4 @@
-//! What a process leaves is what the next one has.
+//! A process continues with the streams of the one before it.
 
 use std::thread;
 use std::time::{Duration, Instant};

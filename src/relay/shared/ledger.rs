@@ -1,4 +1,4 @@
-//! The frames that are held, and the credit that is returned for those that are not.
+//! The held frames, and the credit that is returned for dropped ones.
 //!
 //! Invariants:
 //! 1. `out` is the credit that the peer has used and does not know to be returned. It never exceeds `granted`.
@@ -15,7 +15,7 @@ use super::credit::Credit;
 use super::message::{LEN, Message};
 use crate::sys::rights;
 
-/// What the peer may send, and what it has sent.
+/// The granted credit, and the part that the peer has used.
 pub(super) struct Ledger {
     granted: Credit,
     /// Not the socket itself: a frame must not keep the connection of a receiver that was dropped.
@@ -85,7 +85,7 @@ impl Ledger {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
             // The kernel takes so few bytes whole.
             Ok(_) => rights::shut_down(socket.as_fd()),
-            // The peer takes none any more. What it has sent before is received all the same.
+            // The peer takes no more credit. The frames that it sent before are still received.
             Err(_) => {}
         }
         state.out = state.out.minus(state.free).unwrap_or_default();

@@ -24,7 +24,7 @@ pub(super) enum Message {
 }
 
 impl Message {
-    /// Returns the message, or what is wrong with it.
+    /// Returns the message, or a description of its fault.
     pub(super) fn parse(bytes: &[u8; LEN]) -> Result<Self, &'static str> {
         let [k0, k1, k2, k3, f0, f1, f2, f3, rest @ ..] = *bytes;
         let credit = Credit { frames: u32::from_le_bytes([f0, f1, f2, f3]), bytes: u64::from_le_bytes(rest) };

@@ -2,7 +2,7 @@
 //!
 //! | I want to | use |
 //! |---|---|
-//! | send what another process makes to clients | [`FrameReceiver`], a body |
+//! | send the output of another process to clients | [`FrameReceiver`], a body |
 //! | pass a body to another process | [`FrameSender`] |
 //!
 //! ```text

@@ -23,7 +23,7 @@ use crate::sys::{file, memfd};
 /// Frames for another process.
 ///
 /// The bytes of a frame are copied once, into memory that the other process maps or reads. It gets a descriptor of that
-/// memory, which nobody can change any more.
+/// memory, which no process can change any more.
 ///
 /// ```no_run
 /// # async fn run(request: http::Request<millstream::server::RequestBody>) -> Result<(), Box<dyn std::error::Error>> {
@@ -48,9 +48,9 @@ use crate::sys::{file, memfd};
 /// After the future of a method was dropped, some of the bytes may have been sent. Drop the sender then.
 pub struct FrameSender {
     link: Link,
-    /// What the other process has granted in all.
+    /// Total credit that the other process has granted.
     granted: Credit,
-    /// What of it is not used.
+    /// The unused part of it.
     credit: Credit,
     /// The frames in all.
     sent: Credit,
@@ -76,7 +76,7 @@ pub struct FrameSenderBuilder {
     silence: Duration,
 }
 
-/// What a body gives.
+/// The next item of a body.
 enum Next<T> {
     Item(T),
     /// Nothing for now, and there are bytes to send.
@@ -168,7 +168,7 @@ impl FrameSender {
         self.flush().await
     }
 
-    /// Sends the data of a body, and returns the number of bytes. What the body gives without a pause is sent as one
+    /// Sends the data of a body, and returns the number of bytes. Data that the body gives without a pause is sent as one
     /// frame, up to its [maximum length](FrameSenderBuilder::frame). Trailers are dropped.
     ///
     /// # Errors
@@ -255,7 +255,7 @@ impl FrameSender {
     async fn flush(&mut self) -> Result<(), SharedError> {
         let Some(Filling { file, len }) = self.filling.take() else { return Ok(()) };
         memfd::seal(file.as_fd()).map_err(SharedError::io("seal a frame"))?;
-        // What has come back already, so that no memory is kept for it.
+        // Takes credit that has come back already, so that no memory is kept for it.
         let ended = poll_fn(|cx| match self.poll_end(cx) {
             Poll::Ready(error) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Ready(Ok(())),

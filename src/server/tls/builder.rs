@@ -132,7 +132,7 @@ impl TlsBuilder {
     }
 
     /// Refuses certificates of clients that a revocation list in this PEM file names (CRL, RFC 5280), and those of authorities
-    /// below the root that one names. Those of an issuer without a list are accepted, as are those that a list after its next
+    /// below the root that one names. Certificates of an issuer without a list are accepted, as are certificates that a list after its next
     /// update does not name.
     ///
     /// Sessions that were verified with other roots or lists are not resumed.

@@ -15,7 +15,7 @@ use crate::sse::SendError;
 /// Time for which a closed hub tries to empty the queue.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Approximate size of what is appended, for the bound of the queue.
+/// Approximate size of an item, for the bound of the queue.
 pub(super) trait Size {
     fn bytes(&self) -> usize;
 }
@@ -194,7 +194,7 @@ pub(super) trait Queued {
 
     fn queue(&self) -> &Queue<Self::Item>;
 
-    /// Gives up what waits, unless a hub has entered since the last one has left.
+    /// Gives up waiting items, unless a hub has entered since the last one has left.
     fn give_up_left(&self);
 }
 

@@ -163,7 +163,7 @@ fn requests_that_were_not_sent_go_over_another_connection() {
         client.send(format!("{method} /wait HTTP/1.1\r\nHost: mill\r\nContent-Length: 0\r\n\r\n")).await;
         client.head().await.status
     }
-    // Those that hyper has begun to send are lost, even if they wait there, unless they may be repeated.
+    // Requests that hyper has begun to send are lost, even if they wait there, unless they may be repeated.
     on_both(async || {
         for (method, expected) in [("GET", REQUESTS..=REQUESTS), ("POST", 1..=REQUESTS - 1)] {
             let (upstream, waiting, end) = one_at_a_time().await;

@@ -1,4 +1,4 @@
-//! What arrives is what was sent: between ours, and between Python and HTTP clients.
+//! The received bytes are the sent bytes: between ours, and between Python and HTTP clients.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -45,7 +45,7 @@ fn bytes_pass_from_one_to_the_other() {
     });
 }
 
-/// What is ready is sent as one frame, and what waits does not delay it.
+/// Ready data is sent as one frame. Pending data does not delay it.
 #[test]
 fn a_body_is_gathered_until_it_waits() {
     on_both(async || {

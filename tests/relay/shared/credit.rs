@@ -1,4 +1,4 @@
-//! Credit bounds the frames, and is returned when nobody needs them.
+//! Credit bounds the frames, and is returned when they are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

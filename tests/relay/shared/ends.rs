@@ -31,7 +31,7 @@ fn process(test: &str, act: &str, socket: &std::path::Path) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// What such a process does, until it is killed.
+/// The work of such a process, until it is killed.
 fn endlessly(task: &str) {
     let (act, socket) = task.split_once(' ').unwrap();
     let socket = PathBuf::from(socket);
@@ -142,7 +142,7 @@ fn a_consumer_that_is_killed_leaves_nothing() {
     });
 }
 
-/// The HTTP client of a producer that ends must not take what it has for the whole.
+/// The HTTP client of a producer that ends must not take a part for the whole.
 #[test]
 fn a_producer_that_ends_early_cuts_the_response() {
     on_both(async || {

@@ -12,7 +12,7 @@ use super::{SOON, against_peer, connected, frames, soon};
 use crate::support::http::on_both;
 use crate::support::{alone, fds, noise};
 
-/// What a peer does after its greeting, and what is said of it.
+/// Acts of a peer after its greeting, and the expected error.
 type Act = (&'static str, &'static str, fn(&Peer));
 
 const ACTS: &[Act] = &[

@@ -26,7 +26,7 @@ async fn connected(receiver: FrameReceiverBuilder) -> (FrameSender, FrameReceive
     (sender.unwrap(), receiver.unwrap())
 }
 
-/// Returns a receiver, and its other end, which was greeted and says what the test says.
+/// Returns a receiver, and its other end, which was greeted and sends messages of the test.
 async fn against_peer(receiver: FrameReceiverBuilder) -> (Peer, FrameReceiver) {
     let (peer, stream) = Peer::pair();
     peer.say(b"MSF1", 0, 0);

@@ -1,4 +1,4 @@
-//! Why frames are sealed, and not used again: what the kernel does with pages that were sent.
+//! The kernel refers to sent pages. So frames are sealed, and not used again.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -38,7 +38,7 @@ fn an_acknowledged_page_is_read_later_as_it_is_then() {
     assert!(got.iter().all(|&byte| byte == 2), "the kernel copies: frames could be used again");
 }
 
-/// With ours, nobody can change them, also when the frame was given back.
+/// Sealed frames cannot be changed, also after they were given back.
 #[test]
 fn what_is_in_flight_cannot_be_changed() {
     on_both(async || {

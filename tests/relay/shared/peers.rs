@@ -68,7 +68,7 @@ impl Peer {
         ([k0, k1, k2, k3], u32::from_le_bytes([f0, f1, f2, f3]), u64::from_le_bytes(rest))
     }
 
-    /// Returns whether the other end has closed the connection. Waits for that, and ignores what it says before.
+    /// Returns whether the other end has closed the connection. Waits for the end, and ignores earlier messages.
     pub(super) fn is_left(&self) -> bool {
         loop {
             match (&self.0).read(&mut [0; 16]) {

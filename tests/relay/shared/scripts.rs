@@ -1,4 +1,4 @@
-//! Scripts of messages, in order and not, cut anywhere: what arrives is what was in order before the first fault.
+//! Scripts of messages, in order and not, cut anywhere: the frames before the first fault arrive, and no others.
 
 use std::os::fd::AsFd;
 

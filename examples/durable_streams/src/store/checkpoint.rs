@@ -1,7 +1,7 @@
-//! Moves what is in the journal into the files of the streams, so that its segments can be written again.
+//! Moves the records of the journal into the files of the streams, so that its segments can be written again.
 //!
 //! 1. The next number is noted, and the state of all streams is captured. It has everything before that number.
-//! 2. What was captured is waited for, because a snapshot must not have an append that the journal may lose.
+//! 2. It waits until the captured records are on the disk, because a snapshot must not have an append that the journal may lose.
 //! 3. The bytes are written into the files of the streams, and synced.
 //! 4. The snapshot is replaced. A process that dies before this begins again at the old one: the same bytes are written
 //!    to the same places.
@@ -59,7 +59,7 @@ impl Store {
                 }
                 self.journal.set_stalled(true);
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                // What is deleted now gives space.
+                // Deleted streams give space.
                 self.unlink(&self.journal.tasks.take().removed).await;
                 full = true;
             }
@@ -136,7 +136,7 @@ impl Store {
         Ok(())
     }
 
-    /// Syncs files and their names. An error ends the process: a second sync would succeed without what is lost.
+    /// Syncs files and their names. An error ends the process: a second sync would succeed without the lost bytes.
     fn sync(&self, files: &Unsynced) {
         let synced = || -> io::Result<()> {
             if files.is_empty() {
@@ -167,7 +167,7 @@ impl Store {
     async fn unlink(&self, removed: &[u64]) {
         for &id in removed {
             self.files.remove(&id);
-            // A stream without bytes has no file. What cannot be removed is removed at the next start.
+            // A stream without bytes has no file. The next start tries again to remove the others.
             let _ = millstream::fs::remove(data_path(&self.dir, id)).await;
         }
     }

@@ -24,12 +24,12 @@ use super::stream::Stream;
 /// Distance of the numbers of two processes.
 pub(crate) const JUMP: u64 = 1 << 32;
 
-/// What becomes visible when a record is on the disk.
+/// A change that becomes visible when its record is on the disk.
 #[derive(Debug)]
 pub(crate) enum Change {
     /// Bytes at this range of the batch.
     Data { stream: Arc<Stream>, data: Range<usize>, close: bool },
-    /// Streams whose contents nobody needs any more.
+    /// Streams whose contents are no longer needed.
     Removed(Vec<Arc<Stream>>),
 }
 
@@ -136,7 +136,7 @@ impl Journal {
         self.stalled.store(stalled, Ordering::Relaxed);
     }
 
-    /// Adds a record and returns its number. The caller holds the lock of what the record is about, so that records
+    /// Adds a record and returns its number. The caller holds the lock of the stream or the table that the record changes, so that records
     /// are in the order of the decisions.
     pub(crate) fn push(&self, record: &Record<'_>, data: &[u8], change: impl FnOnce(Range<usize>) -> Change) -> u64 {
         let mut queue = lock(&self.queue);
@@ -195,7 +195,7 @@ impl Journal {
             let mut bytes = batch.bytes.split().freeze();
             let records = bytes.clone();
             if end.saturating_add(bytes.len() as u64) > self.segment {
-                // The other segment is the older one: what is in it must be covered. A checkpoint that waits for this
+                // The other segment is the older one: a snapshot must cover its records. A checkpoint that waits for this
                 // commit would cover it, so then the segment becomes longer than it should.
                 let first = batch.last + 1 - batch.changes.len() as u64;
                 while self.covered() < began && self.needed.load(Ordering::Acquire) < first {

@@ -57,7 +57,7 @@ struct Table {
     next_id: u64,
 }
 
-/// What a path names.
+/// The result of a search for a path.
 #[derive(Debug)]
 pub(crate) enum Named {
     Nothing,
@@ -189,7 +189,7 @@ impl Store {
         self.table.read().unwrap_or_else(PoisonError::into_inner).paths.values().cloned().collect()
     }
 
-    /// Removes what has expired.
+    /// Removes expired streams.
     pub(crate) fn sweep(&self) {
         for stream in self.all().iter().filter(|stream| stream.is_expired()) {
             self.delete(stream);

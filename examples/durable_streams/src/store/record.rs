@@ -2,7 +2,7 @@
 //!
 //! | bytes | contents, little-endian |
 //! |---|---|
-//! | 0 to 3 | length of what follows the header |
+//! | 0 to 3 | length of the bytes after the header |
 //! | 4 to 7 | CRC32C of all other bytes, begun with the salt of the store |
 //! | 8 to 15 | number of the record |
 //! | 16 | 1 if the record is the first of its commit |
@@ -27,7 +27,7 @@ pub(crate) enum Expiry {
     At(i64),
 }
 
-/// What a stream is created with.
+/// The configuration of a stream, set at its creation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Meta {
     pub(crate) id: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Saved {
     pub(crate) deleted: bool,
     /// The last `Stream-Seq`.
     pub(crate) seq: Option<Box<str>>,
-    /// Who has closed it.
+    /// The producer that has closed it.
     pub(crate) closer: Option<(Box<str>, u64, u64)>,
     /// The epoch and the last number of each producer.
     pub(crate) producers: HashMap<Box<str>, (u64, u64)>,

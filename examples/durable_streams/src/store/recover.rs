@@ -47,7 +47,7 @@ impl Store {
             _lock: lock,
         });
         // From here on, the snapshot has a number that no earlier process has reached, and the journal may be lost. The
-        // files may be unsynced if an earlier process died, also those that have nothing in the journal.
+        // files may be unsynced if an earlier process died, also files without a record in the journal.
         let mut all = store.all().iter().map(|stream| stream.meta.id).collect();
         store.checkpoint(&mut all).await?;
         journal::prepare(dir, segment).map_err(at(dir))?;

@@ -50,12 +50,12 @@ pub(crate) struct State {
     shown: u64,
     sealed: bool,
     purged: bool,
-    /// End of what is in the file; `tail` follows it.
+    /// End of the bytes in the file; `tail` follows it.
     written: u64,
     tail: BytesMut,
 }
 
-/// What readers see.
+/// The state that readers see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     pub(crate) end: u64,

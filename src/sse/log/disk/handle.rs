@@ -219,7 +219,7 @@ impl Log for Disk {
     }
 
     fn order(&self, id: &str, other: &str) -> Option<Ordering> {
-        // An id that was not given yet is that of a lost event. Events are delivered after their commit, so no hub has
+        // An id that was not given yet belongs to a lost event. Events are delivered after their commit, so no hub has
         // a reader that is ahead of it.
         let id = parse_id(id).filter(|&id| id < self.0.shared.segments().next())?;
         Some(id.cmp(&parse_id(other)?))

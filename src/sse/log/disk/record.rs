@@ -23,7 +23,7 @@ pub(super) const EVENT_MAX: usize = 16 << 20;
 /// Maximum length of the decimal number of an event.
 pub(super) const ID_LEN: usize = 20;
 
-/// Approximate size of what an event needs beside its text while it waits.
+/// Approximate memory that a waiting event needs beside its text.
 const OVERHEAD: usize = 64;
 
 /// An encoded event that waits for its id.

@@ -16,7 +16,7 @@ pub(super) struct Scanned {
     /// The event that would be next, and the offset of its record.
     pub(super) id: u64,
     pub(super) offset: u64,
-    /// What is wrong with the record there; `None` at the end of the segment.
+    /// The fault of the record there; `None` at the end of the segment.
     pub(super) wrong: Option<&'static str>,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn scan(
 /// Returns whether a commit of events after `id` begins behind the bad record at `offset`. If so, the record was
 /// complete once, because a commit begins after the one before it was synced.
 ///
-/// Records begin behind a line feed, where an event has no colon and digit: what an event contains is not looked at.
+/// Records begin behind a line feed, where an event has no colon and digit. The contents of events are not searched.
 pub(super) fn has_later_commit(file: &File, len: u64, id: u64, mut offset: u64) -> io::Result<bool> {
     let mut window = Window { file, len, at: offset, bytes: Vec::new() };
     let head_at = |window: &mut Window<'_>, offset| {
@@ -98,7 +98,7 @@ pub(super) fn has_later_commit(file: &File, len: u64, id: u64, mut offset: u64) 
         Some(head) => Ok::<_, io::Error>(record::is_later_commit(window.get(offset, HEAD + head.len)?, id)),
         None => Ok(false),
     };
-    // The line feed at the end of the bad record may be what is wrong.
+    // The line feed at the end of the bad record may be its fault.
     if let Some(head) = head_at(&mut window, offset)?
         && begins_at(&mut window, offset + (HEAD + head.len) as u64)?
     {

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use super::builder::Keep;
 use super::index::Index;
 
-/// What the readers of a segment share. The locks are held while a job waits for the disk.
+/// State that the readers of a segment share. The locks are held while a job waits for the disk.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     /// `None` until it is needed.

@@ -68,7 +68,7 @@ impl Shared {
         sinks.list.push(sink);
     }
 
-    /// Gives up what waits if the last hub has left. A hub that enters meanwhile continues with the queue.
+    /// Gives up waiting events if the last hub has left. A hub that enters meanwhile continues with the queue.
     pub(super) fn give_up_left(&self) {
         if let Some(left) = self.queue.take_left() {
             self.stats.given_up(left.len());

@@ -216,7 +216,7 @@ impl Writer {
         self.remove(shared, removed);
     }
 
-    /// Removes segments, and those that could not be removed before. What cannot be removed is in the log again when it
+    /// Removes segments, and tries failed removals again. A segment that cannot be removed is in the log again when it
     /// is opened.
     fn remove(&mut self, shared: &Shared, firsts: Vec<u64>) {
         if firsts.is_empty() {
