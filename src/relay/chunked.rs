@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_servers_could_read_differently_is_malformed() {
+    fn bodies_that_two_servers_could_read_differently_are_malformed() {
         for body in [
             &b"\r\n"[..],
             b";x\r\n",

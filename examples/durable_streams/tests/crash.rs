@@ -131,7 +131,7 @@ fn a_torn_end_is_no_append() {
 }
 
 #[test]
-fn what_an_earlier_process_left_does_not_come_back() {
+fn records_of_an_earlier_process_do_not_come_back() {
     let dir = tempfile::tempdir().unwrap();
     let segment = killed(dir.path(), &["first", "lost!", "never confirmed"]);
     let file = OpenOptions::new().write(true).read(true).open(&segment).unwrap();

@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_parsed_is_what_was_encoded(
+        fn parsed_messages_are_the_encoded_ones(
             kind in prop_oneof![Just(HELLO), Just(FRAME), Just(CREDIT), Just(DONE), any::<[u8; 4]>()],
             frames in prop_oneof![0..3u32, any::<u32>()],
             bytes in prop_oneof![0..3u64, any::<u64>()],

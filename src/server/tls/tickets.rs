@@ -262,7 +262,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_a_rotation_has_left_gets_no_keys() {
+    fn a_file_that_a_rotation_has_left_gets_no_keys() {
         use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
         let dir = tempfile::tempdir().unwrap();
         let mut always = file(&dir, Some(Duration::ZERO));

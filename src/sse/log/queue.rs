@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_counts_until_it_is_settled() {
+    fn taken_appends_count_until_they_are_settled() {
         let queue = Queue::new(2, 1 << 20);
         assert_eq!((queue.push(10), queue.push(20)), (Ok(()), Ok(())));
         assert_eq!(queue.push(0), Err(Refused::Full));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_waits_with_all_behind_it() {
+    fn an_append_that_does_not_fit_waits_with_all_behind_it() {
         let queue = Queue::new(100, 1 << 20);
         [1, 5, 1].iter().for_each(|&bytes| queue.push(bytes).unwrap());
         assert_eq!(numbers(&queue.take(|&bytes| bytes < 5)), [1]);

@@ -118,7 +118,7 @@ fn a_malformed_chunk_is_an_error_of_the_body() {
 }
 
 #[test]
-fn what_follows_a_chunked_body_is_no_response() {
+fn bytes_behind_a_chunked_body_are_no_response() {
     on_both(async || {
         let more = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
         let (upstream, accepted) = pieces(vec![format!("{HEAD}2\r\nok\r\n0\r\n\r\n{more}")]).await;

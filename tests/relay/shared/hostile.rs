@@ -137,7 +137,7 @@ fn each_lie_costs_its_own_connection_and_no_descriptor() {
 }
 
 #[test]
-fn nobody_sends_more_than_its_credit() {
+fn no_sender_exceeds_its_credit() {
     on_both(async || {
         let (peer, mut victim) = against_peer(FrameReceiver::builder().frames(2)).await;
         for _ in 0..3 {
@@ -158,7 +158,7 @@ fn nobody_sends_more_than_its_credit() {
 }
 
 #[test]
-fn who_greets_wrongly_is_refused() {
+fn a_wrong_greeting_is_refused() {
     on_both(async || {
         for greeting in [*b"MSF2", *b"FRAM", *b"GET "] {
             let (peer, stream) = Peer::pair();

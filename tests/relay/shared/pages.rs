@@ -40,7 +40,7 @@ fn an_acknowledged_page_is_read_later_as_it_is_then() {
 
 /// Sealed frames cannot be changed, also after they were given back.
 #[test]
-fn what_is_in_flight_cannot_be_changed() {
+fn frames_in_flight_cannot_be_changed() {
     on_both(async || {
         let bytes = noise(LEN * 4);
         let copy = bytes.clone();

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_after_the_last_hub_has_left_is_given_up() {
+    fn events_without_room_are_given_up_after_the_last_hub() {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, shared) = opened(&Disk::builder(dir.path()));
         shared.queue.enter();
