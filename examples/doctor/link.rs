@@ -49,7 +49,7 @@ fn discard_one() -> io::Result<SocketAddr> {
 }
 
 /// Receives to the end, without copies where the kernel can drop bytes of TCP (`MSG_TRUNC`, tcp(7)).
-fn discard(mut stream: TcpStream) {
+pub(crate) fn discard(mut stream: TcpStream) {
     let mut buffer = vec![0; 1 << 20];
     while matches!(recv(&stream, &mut buffer[..], RecvFlags::TRUNC), Ok((_, 1..))) {}
     // After an error, which ends the loop above early.

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use millstream::Capabilities;
+#[cfg(feature = "tls")]
+use millstream::Support;
 use millstream::body::FileBody;
 use millstream::fs::File;
 use millstream::net::{SendStrategy, TcpStream};
@@ -21,6 +23,8 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::link::Link;
+#[cfg(feature = "tls")]
+use crate::tls;
 
 const SIZES: [usize; 8] = [1 << 10, 4 << 10, 10 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20];
 /// Turns of all contenders; the figures are medians.
@@ -28,18 +32,18 @@ const ROUNDS: usize = 13;
 /// Ratio to the best path from which `auto` is reported to lose.
 const NOISE: f64 = 1.05;
 
-type Error = Box<dyn std::error::Error>;
+pub(crate) type Error = Box<dyn std::error::Error>;
 
 /// A path, and what it costs: runs so many operations and returns the CPU time of all.
-struct Path<'a> {
-    name: &'static str,
+pub(crate) struct Path<'a> {
+    pub(crate) name: &'static str,
     /// Whether the library can take it, and `auto` is compared with it.
-    ours: bool,
-    run: Box<dyn FnMut(usize) -> Result<Duration, Error> + 'a>,
+    pub(crate) ours: bool,
+    pub(crate) run: Box<dyn FnMut(usize) -> Result<Duration, Error> + 'a>,
 }
 
 /// Costs of a row: the samples of each path, in microseconds of CPU time for each operation.
-struct Row {
+pub(crate) struct Row {
     title: String,
     paths: Vec<Samples>,
 }
@@ -52,7 +56,7 @@ struct Samples {
 
 impl Row {
     /// Measures all paths by turns, each for about `slice`.
-    fn measure(title: String, slice: Duration, mut paths: Vec<Path<'_>>) -> Result<Self, Error> {
+    pub(crate) fn measure(title: String, slice: Duration, mut paths: Vec<Path<'_>>) -> Result<Self, Error> {
         let mut samples = Vec::new();
         // Operations that fill a slice. Also warms up.
         let mut operations = Vec::new();
@@ -105,12 +109,13 @@ impl Samples {
 /// Measures on this link, for about this time, and prints the tables.
 pub(crate) fn run(link: &Link, time: Duration) -> Result<(), Error> {
     // All paths of all rows below, and a turn to warm up.
-    let slices = (3 + SIZES.len() * 5 + 3 * 4 + 4 * 3) * (ROUNDS + 1);
+    let slices = (3 + SIZES.len() * 5 + 2 * 2 + 3 * 4 + 4 * 3) * (ROUNDS + 1);
     let slice = time / slices as u32;
     let mut lost = Vec::new();
     print("Calls, microseconds", &[calls(slice)?], &mut Vec::new());
     let rows: Result<Vec<Row>, Error> = SIZES.iter().map(|&size| files(link, size, slice)).collect();
     print(&format!("A file in memory to a socket over {link}, microseconds of CPU time"), &rows?, &mut lost);
+    of_tls(slice, &mut lost)?;
     let rows: Result<Vec<Row>, Error> = [1, 8, 64].iter().map(|&streams| sends(link, streams, slice)).collect();
     print(&format!("Messages of 256 B, one for each stream at once, over {link}, for each"), &rows?, &mut lost);
     let mut cases = vec![(1, false), (32, false)];
@@ -134,6 +139,22 @@ pub(crate) fn run(link: &Link, time: Duration) -> Result<(), Error> {
         );
         lost.iter().for_each(|line| println!("  {line}"));
     }
+    Ok(())
+}
+
+#[cfg(feature = "tls")]
+fn of_tls(slice: Duration, lost: &mut Vec<String>) -> Result<(), Error> {
+    if let Support::No(why) = Capabilities::get().kernel_tls() {
+        println!("Files over TLS have one path here. No kernel TLS: {why}\n");
+        return Ok(());
+    }
+    let rows: Result<Vec<Row>, Error> = tls::SIZES.iter().map(|&size| tls::files(size, slice)).collect();
+    print("A file in memory over TLS on loopback, microseconds of CPU time", &rows?, lost);
+    Ok(())
+}
+
+#[cfg(not(feature = "tls"))]
+fn of_tls(_: Duration, _: &mut Vec<String>) -> Result<(), Error> {
     Ok(())
 }
 
@@ -181,6 +202,7 @@ fn setting(path: &str) -> &'static str {
         "read, copied" => "MILLSTREAM_DISABLE=mapping",
         "ring" => "MILLSTREAM_IO=uring",
         "calls" | "pool" => "MILLSTREAM_IO=epoll",
+        "kernel TLS" => "Tls::kernel_tls",
         _ => "SendStrategy::NoCork",
     }
 }
@@ -190,13 +212,13 @@ fn cpu(clock: ClockId) -> Duration {
     Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
-fn spent(clock: ClockId, run: impl FnOnce() -> Result<(), Error>) -> Result<Duration, Error> {
+pub(crate) fn spent(clock: ClockId, run: impl FnOnce() -> Result<(), Error>) -> Result<Duration, Error> {
     let before = cpu(clock);
     run()?;
     Ok(cpu(clock) - before)
 }
 
-fn runtime(io: Io) -> io::Result<Runtime> {
+pub(crate) fn runtime(io: Io) -> io::Result<Runtime> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async { DriverBuilder::new().io(io).install() })?;
     Ok(runtime)
@@ -229,7 +251,7 @@ fn calls(slice: Duration) -> Result<Row, Error> {
 }
 
 /// A file in the page cache.
-fn file(len: usize) -> io::Result<(tempfile::TempDir, StdFile, std::path::PathBuf)> {
+pub(crate) fn file(len: usize) -> io::Result<(tempfile::TempDir, StdFile, std::path::PathBuf)> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("file");
     // Not zeros, which a file system could keep without blocks.
@@ -256,11 +278,7 @@ fn files(link: &Link, size: usize, slice: Duration) -> Result<Row, Error> {
             spent(ClockId::ThreadCPUTime, || {
                 runtime.block_on(async {
                     for _ in 0..n {
-                        let mut body = FileBody::new(&file, ..)?.mapped(mapped);
-                        while let Some(frame) = body.frame().await {
-                            let data = frame?.into_data().unwrap_or_default();
-                            send(&mut stream, &data).await?;
-                        }
+                        send_file(&mut stream, &file, mapped).await?;
                         stream.flushed().await?;
                     }
                     Ok(())
@@ -303,16 +321,18 @@ fn files(link: &Link, size: usize, slice: Duration) -> Result<Row, Error> {
     Row::measure(bytes(size), slice, paths)
 }
 
-async fn send(stream: &mut TcpStream, data: &[u8]) -> io::Result<()> {
-    let mut sent = 0;
-    while sent < data.len() {
-        // As hyper does, so that the stream can tell slices of files.
-        sent += poll_fn(|cx| {
-            AsyncWrite::poll_write_vectored(Pin::new(&mut *stream), cx, &[io::IoSlice::new(&data[sent..])])
-        })
-        .await?;
+/// Writes a file as hyper does, so that the stream can tell slices of files.
+pub(crate) async fn send_file(stream: &mut (impl AsyncWrite + Unpin), file: &File, mapped: bool) -> Result<(), Error> {
+    let mut body = FileBody::new(file, ..)?.mapped(mapped);
+    while let Some(frame) = body.frame().await {
+        let data = frame?.into_data().unwrap_or_default();
+        let mut sent = 0;
+        while sent < data.len() {
+            let rest = [io::IoSlice::new(&data[sent..])];
+            sent += poll_fn(|cx| Pin::new(&mut *stream).poll_write_vectored(cx, &rest)).await?;
+        }
     }
-    Ok(())
+    Ok(stream.flush().await?)
 }
 
 /// A message for each of many streams, all due in one turn.
@@ -401,7 +421,7 @@ fn reads(tasks: usize, cold: bool, slice: Duration) -> Result<Row, Error> {
     Row::measure(format!("{tasks} at once, {}", if cold { "from disk" } else { "in memory" }), slice, paths)
 }
 
-fn bytes(size: usize) -> String {
+pub(crate) fn bytes(size: usize) -> String {
     match size {
         0..=1023 => format!("{size} B"),
         1024..=1_048_575 => format!("{} KiB", size >> 10),

@@ -64,6 +64,13 @@ pub(crate) fn certificate_kept(error: &(dyn Error + 'static)) {
 }
 
 #[cfg(feature = "tls")]
+pub(crate) fn without_kernel_tls(why: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", why, "no kernel TLS");
+    let _ = why;
+}
+
+#[cfg(feature = "tls")]
 pub(crate) fn ticket_keys_kept(path: &std::path::Path, error: &std::io::Error) {
     #[cfg(feature = "tracing")]
     tracing::error!(target: "millstream", path = %path.display(), error = error as &dyn Error, "the old ticket keys stay in use");

@@ -39,8 +39,8 @@ pub trait TakeOver {
         None
     }
 
-    /// Returns the stream itself, if bytes may be moved to its socket.
-    #[cfg(feature = "relay")]
+    /// Returns the stream itself, if its socket may be used beside it: to move bytes to it, or to let it encrypt.
+    #[cfg(any(feature = "relay", feature = "tls"))]
     fn as_socket(&mut self) -> Option<&mut dyn std::any::Any> {
         None
     }
@@ -226,7 +226,7 @@ macro_rules! stream {
                 Some($crate::net::Outlet::new(&self.stream.egress))
             }
 
-            #[cfg(feature = "relay")]
+            #[cfg(any(feature = "relay", feature = "tls"))]
             fn as_socket(&mut self) -> Option<&mut dyn std::any::Any> {
                 Some(self)
             }

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
+#[cfg(feature = "tls")]
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::net::ToSocketAddrs;
@@ -10,9 +12,15 @@ use tokio::net::ToSocketAddrs;
 use super::listener::{Listener, listener, stream_options};
 use super::options::Options;
 use super::profile::{Profile, ProfileSwitch};
+#[cfg(feature = "tls")]
+use super::stats::Reason;
 use super::stream::{Stream, stream};
 use crate::runtime::Turn;
 use crate::sys::fd::{AsFd, OwnedFd};
+#[cfg(feature = "tls")]
+use crate::sys::kernel_tls;
+#[cfg(feature = "tls")]
+use crate::sys::tls_keys::Keys;
 use crate::sys::{socket, tcp};
 
 /// A TCP listener whose connections are [`TcpStream`]s.
@@ -324,6 +332,27 @@ impl TcpStream {
     /// Returns the address of the peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         socket::peer_addr(self)
+    }
+}
+
+/// Encryption by the kernel.
+#[cfg(feature = "tls")]
+impl TcpStream {
+    /// Makes the kernel encrypt what is written from now on, or replaces its keys. Waits until it has taken all earlier
+    /// bytes. An error changes nothing.
+    pub(crate) fn poll_encrypt(&self, cx: &mut Context<'_>, keys: &Keys) -> Poll<io::Result<()>> {
+        ready!(self.stream.egress.poll_drained(cx, Reason::Flushed))?;
+        Poll::Ready(kernel_tls::encrypt(self.as_fd(), keys))
+    }
+
+    /// Sends `bytes` as one record of this type, behind all earlier bytes.
+    pub(crate) fn poll_send_record(&self, cx: &mut Context<'_>, kind: u8, bytes: &[u8]) -> Poll<io::Result<()>> {
+        self.poll_send_with(cx, |socket| kernel_tls::send_record(socket, kind, bytes)).map_ok(drop)
+    }
+
+    /// As [`poll_send_record`](Self::poll_send_record), for the last one: the connection may be closed afterwards.
+    pub(crate) fn poll_send_last_record(&self, cx: &mut Context<'_>, kind: u8, bytes: &[u8]) -> Poll<io::Result<()>> {
+        self.poll_send_with(cx, |socket| kernel_tls::send_last_record(socket, kind, bytes)).map_ok(drop)
     }
 }
 

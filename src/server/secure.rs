@@ -9,13 +9,13 @@ use super::http_service::HttpService;
 use super::protocols::Protocols;
 use super::supervise::aborted;
 use super::version::Version;
-use crate::net::Rewind;
+use crate::net::{Rewind, TakeOver};
 use crate::server::tls::{ClientCertificate, Tls};
 
 /// Begins a connection over TLS.
 pub(super) fn secure<I, S>(tls: Tls, protocols: Arc<Protocols>, stream: I, mut adapter: Adapter<S>) -> Step
 where
-    I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Rewind + Unpin + Send + 'static,
+    I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
     Box::pin(async move {

@@ -47,6 +47,7 @@ pub struct Capabilities {
     io_uring: Support,
     splice: Support,
     copy_file_range: Support,
+    kernel_tls: Support,
 }
 
 /// Returns whether `MILLSTREAM_DISABLE` lists `name`, a path of this crate that needs nothing of the kernel.
@@ -112,6 +113,13 @@ impl Capabilities {
         &self.copy_file_range
     }
 
+    /// Returns support for TLS records that the kernel makes, for files sent by
+    /// [`Tls::kernel_tls`](crate::server::tls::Tls::kernel_tls): Linux 6.12 with the module `tls`, which is not loaded by
+    /// this crate.
+    pub fn kernel_tls(&self) -> &Support {
+        &self.kernel_tls
+    }
+
     fn probe(disabled: &str) -> Self {
         let off = |name: &str| lists(disabled, name);
         // miri supports few system calls: mappings are emulated there, and sendfile is chosen but never called.
@@ -139,11 +147,12 @@ impl Capabilities {
             io_uring: try_it("io_uring", "operations on files go to the blocking pool", probe::io_uring),
             splice: try_it("splice", "copies between sockets are read and written", probe::splice),
             copy_file_range: try_it("copy_file_range", "copies of files are read and written", probe::copy_file_range),
+            kernel_tls: try_it("kernel_tls", "files over TLS are encrypted by this process", probe::kernel_tls),
         }
     }
 
     /// Returns the entries by name.
-    pub fn entries(&self) -> [(&'static str, &Support); 8] {
+    pub fn entries(&self) -> [(&'static str, &Support); 9] {
         [
             ("sendfile", &self.sendfile),
             ("read_nowait", &self.read_nowait),
@@ -153,6 +162,7 @@ impl Capabilities {
             ("io_uring", &self.io_uring),
             ("splice", &self.splice),
             ("copy_file_range", &self.copy_file_range),
+            ("kernel_tls", &self.kernel_tls),
         ]
     }
 }
@@ -173,8 +183,8 @@ mod tests {
 
     #[test]
     fn every_entry_can_be_turned_off_and_says_so() {
-        let none =
-            Capabilities::probe("sendfile, read_nowait,openat2,cachestat,mapping,io_uring,splice,copy_file_range");
+        let all = "sendfile, read_nowait,openat2,cachestat,mapping,io_uring,splice,copy_file_range,kernel_tls";
+        let none = Capabilities::probe(all);
         for (name, support) in none.entries() {
             assert!(!support.is_yes(), "{name}");
             assert!(support.to_string().contains("MILLSTREAM_DISABLE"), "{name}: {support}");
@@ -188,7 +198,8 @@ mod tests {
         assert!(report.starts_with("Linux "));
         for (name, support) in caps.entries() {
             assert!(report.contains(name), "{report}");
-            if !support.is_yes() {
+            // Many kernels are built without it.
+            if !support.is_yes() && name != "kernel_tls" {
                 crate::skips::skip(name, support);
             }
         }

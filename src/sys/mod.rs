@@ -29,6 +29,7 @@
 //!  uring     one io_uring: set-up, submission, completion
 //!  watch     descriptors registered with the runtime, and their readiness
 //!  vectored  vectored reads and writes, allocate, truncate
+//!  kernel_tls  TLS records that the kernel makes, with the keys of `tls_keys`
 //!  map       a reserved address range, files mapped into it, and the guard that survives a truncated file
 //! ```
 //!
@@ -48,6 +49,8 @@ pub(crate) mod exit;
 pub(crate) mod fd;
 pub(crate) mod file;
 pub(crate) mod flags;
+#[cfg(feature = "tls")]
+pub(crate) mod kernel_tls;
 pub(crate) mod map;
 #[cfg(feature = "relay")]
 pub(crate) mod memfd;
@@ -65,6 +68,8 @@ pub(crate) mod status;
 pub(crate) mod tcp;
 pub(crate) mod tcp_info;
 pub(crate) mod thread;
+#[cfg(feature = "tls")]
+pub(crate) mod tls_keys;
 pub(crate) mod transfer;
 pub(crate) mod unix;
 #[cfg(uring)]

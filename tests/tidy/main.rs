@@ -39,6 +39,7 @@ const UNSAFE: &[&str] = &[
     "src/sys/call.rs",
     "src/sys/exit.rs",
     "src/sys/file.rs",
+    "src/sys/kernel_tls.rs",
     "src/sys/map.rs",
     "src/sys/map/guard.rs",
     "src/sys/map/pages.rs",

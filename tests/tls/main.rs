@@ -28,6 +28,7 @@ mod clients;
 mod counts;
 mod files;
 mod gone;
+mod kernel;
 mod protocols;
 mod records;
 mod reload;

@@ -9,9 +9,12 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::server::Acceptor;
 
 use super::config::Tls;
+use super::kernel::Kernel;
+use super::secret::SecretLog;
 use super::stream::TlsStream;
+use super::wire::Wire;
 use crate::counters::{Counter, count};
-use crate::net::Rewind;
+use crate::net::{Rewind, TakeOver};
 
 /// Bytes read to see the first one: most clients' whole first message.
 const LOOK: usize = 2 << 10;
@@ -43,7 +46,7 @@ impl Tls {
     /// Dropping the future closes the connection.
     pub async fn accept<S>(&self, mut stream: S) -> io::Result<TlsStream<S>>
     where
-        S: AsyncRead + AsyncWrite + Rewind + Unpin,
+        S: AsyncRead + AsyncWrite + Rewind + TakeOver + Unpin,
     {
         let first = look(&mut stream).await?;
         // Counted on drop, so that a timeout counts as well.
@@ -52,11 +55,25 @@ impl Tls {
             refuse(&mut stream).await?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS; answered with 400"));
         }
-        let started = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-        let config = self.config_for(started.client_hello().cipher_suites());
-        let stream = TlsStream::new(started.into_stream(config).await?);
+        let stream = self.shake(stream, self.uses_kernel()).await?;
         attempt.counter = if stream.is_resumed() { Counter::TlsResumed } else { Counter::TlsHandshakes };
         Ok(stream)
+    }
+
+    /// Performs the handshake. With `by_kernel` the kernel may encrypt later.
+    pub(super) async fn shake<S>(&self, stream: S, by_kernel: bool) -> io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + TakeOver + Unpin,
+    {
+        let started = LazyConfigAcceptor::new(Acceptor::default(), Wire::new(stream, by_kernel)).await?;
+        let config = self.config_for(started.client_hello().cipher_suites());
+        if !by_kernel {
+            return Ok(TlsStream::new(started.into_stream(config).await?, None));
+        }
+        let (config, log) = SecretLog::of(&config);
+        let stream = started.into_stream(config).await?;
+        let kernel = Kernel::new(stream.get_ref().1, &log);
+        Ok(TlsStream::new(stream, kernel))
     }
 }
 

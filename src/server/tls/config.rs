@@ -14,6 +14,7 @@ use super::provider;
 use super::sources::Sources;
 use crate::counters::log;
 use crate::counters::{Counter, count};
+use crate::sys::caps::{Capabilities, Support};
 
 /// TLS configuration for [`Serve::tls`](crate::server::Serve::tls): a certificate chain and its key. Clones share it: a
 /// reload applies to all servers that use it.
@@ -44,6 +45,7 @@ use crate::counters::{Counter, count};
 pub struct Tls {
     shared: Arc<Shared>,
     every: Option<Duration>,
+    kernel: bool,
 }
 
 struct Shared {
@@ -77,12 +79,12 @@ impl Tls {
     /// `alpn_protocols` to `h2` and `http/1.1`: browsers use HTTP/2 only if it is offered.
     pub fn from_config(config: Arc<ServerConfig>) -> Self {
         let current = Mutex::new(Current { config, for_chacha: None });
-        Self { shared: Arc::new(Shared { current, sources: Mutex::new(None) }), every: None }
+        Self { shared: Arc::new(Shared { current, sources: Mutex::new(None) }), every: None, kernel: false }
     }
 
     pub(super) fn new(mut sources: Sources, every: Option<Duration>) -> Result<Self, TlsError> {
         let current = Mutex::new(Current::new(sources.read()?));
-        Ok(Self { shared: Arc::new(Shared { current, sources: Mutex::new(Some(sources)) }), every })
+        Ok(Self { shared: Arc::new(Shared { current, sources: Mutex::new(Some(sources)) }), every, kernel: false })
     }
 
     /// Makes a server with this configuration check the files at this interval, and reload them if they have changed.
@@ -96,6 +98,30 @@ impl Tls {
         assert!(!period.is_zero(), "reload_every: the period is zero");
         self.every = Some(period);
         self
+    }
+
+    /// Makes the kernel encrypt connections that send long files (kernel TLS), and sends these by `sendfile`. Off by
+    /// default: whether it saves CPU time depends on the machine, and `doctor --measure` tells.
+    ///
+    /// A connection changes over once, with the first write that has 256 KiB or more of a file in
+    /// [mapped](crate::files::FilesBuilder::mapped) memory, if it uses TLS 1.3 and not HTTP/2. Bytes and errors are the
+    /// same, but for one: if a client requests new keys (`KeyUpdate`), the connection fails before Linux 6.14.
+    ///
+    /// Where [`Capabilities::kernel_tls`] has a reason against it, nothing changes, and the reason is logged.
+    #[must_use]
+    pub fn kernel_tls(mut self, on: bool) -> Self {
+        if let Support::No(why) = Capabilities::get().kernel_tls()
+            && on
+        {
+            log::without_kernel_tls(why);
+        }
+        self.kernel = on;
+        self
+    }
+
+    /// Returns whether the kernel may encrypt.
+    pub(super) fn uses_kernel(&self) -> bool {
+        self.kernel && Capabilities::get().kernel_tls().is_yes()
     }
 
     pub(super) fn every(&self) -> Option<Duration> {
@@ -172,6 +198,6 @@ impl fmt::Debug for Tls {
         if let Ok(sources) = self.shared.sources.try_lock() {
             debug.field("sources", &*sources);
         }
-        debug.field("every", &self.every).finish_non_exhaustive()
+        debug.field("every", &self.every).field("kernel", &self.kernel).finish_non_exhaustive()
     }
 }

@@ -12,11 +12,13 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio_rustls::server;
 
+use super::kernel::{Kernel, owes_update};
 use super::records::{Records, cut};
+use super::wire::Wire;
 use crate::buf::origin;
 use crate::counters::log;
 use crate::counters::{Counter, count};
-use crate::net::{Rewind, TakeOver};
+use crate::net::{Rewind, TakeOver, TcpStream};
 
 /// Bytes encrypted by one write: as many as one call sends.
 const WRITE_MAX: usize = 64 << 10;
@@ -27,7 +29,8 @@ const PIECES: usize = 64;
 /// [server](crate::server::Serve::tls).
 ///
 /// Records have at most 1400 bytes while a connection is young (64 KiB) or after it was idle (1 s), so that the peer
-/// can use each segment when it arrives, and 16 KiB later (RFC 8446 §5.1). The stream below gathers the records.
+/// can use each segment when it arrives, and 16 KiB later (RFC 8446 §5.1). The stream below gathers the records. With
+/// [`Tls::kernel_tls`](super::Tls::kernel_tls) the kernel may make them.
 ///
 /// # Errors
 ///
@@ -42,7 +45,9 @@ const PIECES: usize = 64;
 /// the peer detects the truncation.
 pub struct TlsStream<S> {
     /// Boxed, because its size is a kilobyte and it is moved often.
-    stream: Box<server::TlsStream<S>>,
+    stream: Box<server::TlsStream<Wire<S>>>,
+    /// Present while the kernel encrypts, or may begin to.
+    kernel: Option<Box<Kernel>>,
     records: Records,
     /// Bytes that were received and given back by a reader.
     unread: Vec<u8>,
@@ -54,11 +59,14 @@ pub struct TlsStream<S> {
 }
 
 impl<S> TlsStream<S> {
-    pub(super) fn new(mut stream: server::TlsStream<S>) -> Self {
+    pub(super) fn new(mut stream: server::TlsStream<Wire<S>>, kernel: Option<Kernel>) -> Self {
+        let (wire, session) = stream.get_mut();
+        wire.is_shaken();
         // Writes are bounded here, so that the remainder of a bound does not split a record.
-        stream.get_mut().1.set_buffer_limit(None);
+        session.set_buffer_limit(None);
         Self {
             stream: Box::new(stream),
+            kernel: kernel.map(Box::new),
             records: Records::new(Instant::now()),
             unread: Vec::new(),
             torn: false,
@@ -69,7 +77,7 @@ impl<S> TlsStream<S> {
 
     /// Returns the stream below, for its addresses or its [handle](crate::net::TcpStream::handle).
     pub fn get_ref(&self) -> &S {
-        self.stream.get_ref().0
+        self.stream.get_ref().0.get_ref()
     }
 
     /// Returns the rustls session: cipher suite, certificates of the client, exported keys.
@@ -98,7 +106,16 @@ impl<S> TlsStream<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
+#[cfg(test)]
+impl<S> TlsStream<S> {
+    /// Returns what the kernel would continue, and the number of the next record.
+    pub(super) fn into_kernel(self) -> (Option<Box<Kernel>>, Option<u64>, ServerConnection) {
+        let (wire, session) = self.stream.into_inner();
+        (self.kernel, wire.records(), session)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
     /// Passes received bytes to `take`, once. An empty slice means the end of the stream.
     fn poll_received(&mut self, cx: &mut Context<'_>, room: usize, take: impl FnOnce(&[u8])) -> Poll<io::Result<()>> {
         if room == 0 {
@@ -122,7 +139,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
         let received = match ready!(stream.as_mut().poll_fill_buf(cx)) {
             Ok(received) => received,
             Err(e) => {
-                self.broken = e.kind() == io::ErrorKind::InvalidData;
+                let broken = e.kind() == io::ErrorKind::InvalidData;
+                self.broken = broken;
+                if broken && let Some((kernel, _, socket)) = self.by_kernel() {
+                    kernel.alert(cx, socket, &e);
+                }
                 return Poll::Ready(Err(e));
             }
         };
@@ -134,8 +155,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
 
     /// Encrypts bytes of `bufs` in order, and returns their number. `Pending` means none.
     fn poll_records(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        if let Some((kernel, session, socket)) = self.by_kernel() {
+            return kernel.poll_write(cx, session, socket, bufs);
+        }
         // First hands over the rest of the previous write, so that at most one write waits here.
         ready!(self.poll_handed_over(cx))?;
+        ready!(self.poll_kernel(cx, bufs));
+        if let Some((kernel, session, socket)) = self.by_kernel() {
+            return kernel.poll_write(cx, session, socket, bufs);
+        }
         self.records.begin(Instant::now());
         let mut taken = 0;
         while taken < WRITE_MAX {
@@ -162,6 +190,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
             }
         }
         Poll::Ready(Ok(taken))
+    }
+
+    /// Returns what sends on this connection if the kernel encrypts.
+    fn by_kernel(&mut self) -> Option<(&mut Kernel, &mut ServerConnection, &mut TcpStream)> {
+        let kernel = self.kernel.as_deref_mut().filter(|kernel| kernel.encrypts())?;
+        let (wire, session) = self.stream.get_mut();
+        Some((kernel, session, wire.socket()?))
+    }
+
+    /// Lets the kernel encrypt if `bufs` are better sent by it. All records of the session were handed over.
+    pub(super) fn poll_kernel(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<()> {
+        let Some(kernel) = &mut self.kernel else { return Poll::Ready(()) };
+        let (wire, session) = self.stream.get_mut();
+        if owes_update(session) {
+            // The session has new keys, which it does not tell.
+            self.kernel = None;
+        } else if Kernel::is_for(bufs) {
+            let begun = match (wire.records(), wire.socket()) {
+                (Some(next), Some(socket)) => ready!(kernel.poll_begin(cx, socket, next)),
+                _ => Err(io::ErrorKind::Unsupported.into()),
+            };
+            match begun {
+                Ok(()) => wire.discard(),
+                Err(_) => self.kernel = None,
+            }
+        }
+        Poll::Ready(())
     }
 
     /// Ready once the stream below has taken all bytes.
@@ -199,13 +254,13 @@ impl<S: fmt::Debug> fmt::Debug for TlsStream<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<S> {
+impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> AsyncRead for TlsStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.poll_received(cx, buf.remaining(), |bytes| buf.put_slice(bytes))
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> hyper::rt::Read for TlsStream<S> {
+impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> hyper::rt::Read for TlsStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -218,7 +273,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> hyper::rt::Read for TlsStream<S> {
 // The two traits have the same methods.
 macro_rules! writes {
     ($($write:ident)::+) => {
-        impl<S: AsyncRead + AsyncWrite + Unpin> $($write)::+ for TlsStream<S> {
+        impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> $($write)::+ for TlsStream<S> {
             fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
                 self.poll_records(cx, &[IoSlice::new(buf)])
             }
@@ -248,6 +303,9 @@ macro_rules! writes {
                 if self.torn {
                     return Poll::Ready(Err(torn()));
                 }
+                if let Some((kernel, _, socket)) = self.by_kernel() {
+                    return kernel.poll_shutdown(cx, socket);
+                }
                 Pin::new(&mut *self.stream).poll_shutdown(cx)
             }
         }
@@ -269,6 +327,10 @@ mod tests {
     use tokio_rustls::{TlsAcceptor, TlsConnector};
 
     struct Counted(DuplexStream, usize);
+
+    impl TakeOver for Counted {
+        fn track_flush(&mut self, _: Arc<AtomicBool>) {}
+    }
 
     impl AsyncRead for Counted {
         fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -302,10 +364,10 @@ mod tests {
         let trusting = Arc::new(trusting.unwrap().with_root_certificates(roots).with_no_client_auth());
         let (ours, theirs) = duplex(WRITE_MAX / 4);
         let (ours, theirs) = tokio::join!(
-            TlsAcceptor::from(tls.config()).accept(Counted(ours, 0)),
+            TlsAcceptor::from(tls.config()).accept(Wire::new(Counted(ours, 0), false)),
             TlsConnector::from(trusting).connect(ServerName::try_from("mill").unwrap(), theirs),
         );
-        let (mut ours, mut theirs) = (TlsStream::new(ours.unwrap()), theirs.unwrap());
+        let (mut ours, mut theirs) = (TlsStream::new(ours.unwrap(), None), theirs.unwrap());
 
         let bytes = vec![7; 3 * WRITE_MAX];
         let before = ours.get_ref().1;

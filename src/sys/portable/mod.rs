@@ -33,6 +33,8 @@ pub(crate) mod fd;
 #[cfg(feature = "uring")]
 pub(crate) mod file;
 pub(crate) mod flags;
+#[cfg(feature = "tls")]
+pub(crate) mod kernel_tls;
 pub(crate) mod map;
 #[cfg(all(feature = "relay", unix))]
 pub(crate) mod memfd;
@@ -61,6 +63,9 @@ pub(crate) mod tcp;
 #[path = "../tcp_info.rs"]
 pub(crate) mod tcp_info;
 pub(crate) mod thread;
+#[cfg(feature = "tls")]
+#[path = "../tls_keys.rs"]
+pub(crate) mod tls_keys;
 pub(crate) mod transfer;
 #[cfg(unix)]
 pub(crate) mod unix;

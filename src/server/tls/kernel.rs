@@ -1,0 +1,315 @@
+//! Encryption by the kernel, for connections that send long files.
+//!
+//! The session encrypts until a write has a long slice of a file. Then the kernel gets the key and the number of the next
+//! record, and encrypts all that is written, files by `sendfile`. It keeps the keys as long as the socket lives. The
+//! session goes on to receive; what it would send, alerts and a `KeyUpdate`, is sent here instead.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::AsyncWrite;
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::ServerConnection;
+
+use super::secret::{SecretLog, TrafficSecret};
+use crate::buf::origin::OriginSlice;
+use crate::counters::{Counter, count};
+use crate::net::TcpStream;
+use crate::sys::kernel_tls;
+
+/// Bytes of files in one write from which on the kernel encrypts.
+const LONG: usize = 256 << 10;
+/// Plaintext of a full record, RFC 8446 §5.1.
+const RECORD: usize = 16 << 10;
+/// Records after which the keys are replaced, well below the limit of AES-GCM (2^24.5, RFC 8446 §5.5).
+const RECORDS_MAX: u64 = 1 << 23;
+
+// Types of records, RFC 8446 §B.1.
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+/// A warning, `close_notify`, RFC 8446 §6.1.
+const CLOSE_NOTIFY: [u8; 2] = [1, 0];
+/// `KeyUpdate` that requests none, RFC 8446 §4.6.3.
+const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
+
+pub(super) struct Kernel {
+    secret: TrafficSecret,
+    encrypts: bool,
+    /// At least as many records as the keys have encrypted.
+    records: u64,
+    update: Update,
+    /// Whether `close_notify` was sent.
+    is_closed: bool,
+}
+
+/// State of the change to new keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Update {
+    None,
+    /// The peer is to be told.
+    Due,
+    /// The peer expects records of the new keys.
+    Told,
+}
+
+impl Kernel {
+    /// Returns `None` if the kernel cannot encrypt for this session: HTTP/2, whose frames are too short, TLS 1.2, or
+    /// another cipher.
+    pub(super) fn new(session: &ServerConnection, log: &SecretLog) -> Option<Self> {
+        let suite = session.negotiated_cipher_suite()?.tls13()?;
+        let secret = TrafficSecret::new(suite, log).filter(|_| session.alpn_protocol() != Some(b"h2"))?;
+        Some(Self { secret, encrypts: false, records: 0, update: Update::None, is_closed: false })
+    }
+
+    pub(super) fn encrypts(&self) -> bool {
+        self.encrypts
+    }
+
+    /// Returns whether a write has enough of a file for `sendfile` to pay.
+    pub(super) fn is_for(bufs: &[IoSlice<'_>]) -> bool {
+        let files = bufs.iter().map(|buf| OriginSlice::new(buf)).filter(|slice| slice.is_sent_from_file());
+        files.map(|slice| slice.bytes().len()).sum::<usize>() >= LONG
+    }
+
+    /// Hands the keys over, with the number of the next record, once the kernel has all earlier bytes. An error leaves
+    /// the connection to the session.
+    pub(super) fn poll_begin(&mut self, cx: &mut Context<'_>, socket: &TcpStream, next: u64) -> Poll<io::Result<()>> {
+        ready!(socket.poll_encrypt(cx, &self.secret.keys(next)))?;
+        self.encrypts = true;
+        self.records = next;
+        count(Counter::TlsByKernel, 1);
+        Poll::Ready(Ok(()))
+    }
+
+    /// As `poll_write_vectored` of the socket.
+    ///
+    /// # Errors
+    ///
+    /// Those of the socket. `ErrorKind::Unsupported` if the keys must be replaced, and the kernel cannot.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        session: &mut ServerConnection,
+        socket: &mut TcpStream,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if owes_update(session) {
+            // The session's own is encrypted with keys that are out of date.
+            discard_records(session)?;
+            self.need_update();
+        }
+        if self.records >= RECORDS_MAX {
+            self.need_update();
+        }
+        ready!(self.poll_update(cx, socket))?;
+        let n = ready!(Pin::new(socket).poll_write_vectored(cx, bufs))?;
+        // Queued writes may be sent in fewer, and each call may end with a short record.
+        self.records += 2 + (n / RECORD) as u64;
+        Poll::Ready(Ok(n))
+    }
+
+    fn need_update(&mut self) {
+        if self.update == Update::None {
+            self.update = Update::Due;
+        }
+    }
+
+    /// Replaces the keys if that is due.
+    fn poll_update(&mut self, cx: &mut Context<'_>, socket: &TcpStream) -> Poll<io::Result<()>> {
+        if self.update == Update::Due {
+            if !kernel_tls::replaces_keys() {
+                let why =
+                    "the keys of this connection must be replaced, which the kernel's TLS can do since Linux 6.14";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::Unsupported, why)));
+            }
+            ready!(socket.poll_send_record(cx, HANDSHAKE, &KEY_UPDATE))?;
+            self.secret.update();
+            self.update = Update::Told;
+        }
+        if self.update == Update::Told {
+            ready!(socket.poll_encrypt(cx, &self.secret.keys(0)))?;
+            self.update = Update::None;
+            self.records = 0;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends `close_notify`, and then as `poll_shutdown` of the socket.
+    pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>, socket: &mut TcpStream) -> Poll<io::Result<()>> {
+        // A peer that expects other keys could not read it.
+        if !self.is_closed && self.update != Update::Told {
+            ready!(socket.poll_send_last_record(cx, ALERT, &CLOSE_NOTIFY))?;
+            self.is_closed = true;
+        }
+        Pin::new(socket).poll_shutdown(cx)
+    }
+
+    /// Tells the peer why what it sent is no TLS, if the socket has room.
+    pub(super) fn alert(&self, cx: &mut Context<'_>, socket: &TcpStream, error: &io::Error) {
+        // RFC 8446 §6.2.
+        let description = match error.get_ref().and_then(|error| error.downcast_ref()) {
+            // The peer has ended the connection.
+            Some(rustls::Error::AlertReceived(_)) => return,
+            Some(rustls::Error::DecryptError) => rustls::AlertDescription::BadRecordMac,
+            Some(rustls::Error::PeerSentOversizedRecord) => rustls::AlertDescription::RecordOverflow,
+            Some(rustls::Error::InvalidMessage(_)) => rustls::AlertDescription::DecodeError,
+            _ => rustls::AlertDescription::UnexpectedMessage,
+        };
+        const FATAL: u8 = 2;
+        if self.update != Update::Told {
+            let _ = socket.poll_send_record(cx, ALERT, &[FATAL, description.into()]);
+        }
+    }
+}
+
+/// Discards what the session would send.
+fn discard_records(session: &mut ServerConnection) -> io::Result<()> {
+    while session.wants_write() {
+        session.write_tls(&mut io::sink())?;
+    }
+    Ok(())
+}
+
+/// Returns whether the session must send a `KeyUpdate` before its next data: the peer has requested it.
+pub(super) fn owes_update(session: &mut ServerConnection) -> bool {
+    // The session queues the message when data is written, even if that is none.
+    let _ = io::Write::write(&mut session.writer(), &[]);
+    session.wants_write()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::rustls::crypto::CryptoProvider;
+    use tokio_rustls::rustls::pki_types::ServerName;
+    use tokio_rustls::rustls::{
+        ClientConfig, ConnectionTrafficSecrets, RootCertStore, ServerConfig, SupportedCipherSuite,
+    };
+
+    use crate::net::TcpListener;
+    use crate::server::tls::provider::provider;
+    use crate::server::tls::{Tls, TlsStream};
+    use crate::sys::tls_keys::Keys;
+
+    struct Ends {
+        tls: Tls,
+        client: Arc<ClientConfig>,
+    }
+
+    impl Ends {
+        fn new(suite: SupportedCipherSuite, tickets: usize) -> Self {
+            let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
+            let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
+            let mut config = ServerConfig::clone(&tls.config());
+            config.enable_secret_extraction = true;
+            config.send_tls13_tickets = tickets;
+            let mut roots = RootCertStore::empty();
+            roots.add(made.cert.into()).unwrap();
+            let provider = CryptoProvider { cipher_suites: vec![suite], ..CryptoProvider::clone(&provider().unwrap()) };
+            let client = ClientConfig::builder_with_provider(Arc::new(provider)).with_safe_default_protocol_versions();
+            let client = client.unwrap().with_root_certificates(roots).with_no_client_auth();
+            Self { tls: Tls::from_config(Arc::new(config)), client: Arc::new(client) }
+        }
+
+        async fn connect(&self) -> (TlsStream<TcpStream>, tokio_rustls::client::TlsStream<tokio::net::TcpStream>) {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (ours, _) = listener.accept().await.unwrap();
+            let connector = TlsConnector::from(Arc::clone(&self.client));
+            let (ours, theirs) = tokio::join!(
+                self.tls.shake(ours, true),
+                connector.connect(ServerName::try_from("mill").unwrap(), client),
+            );
+            (ours.unwrap(), theirs.unwrap())
+        }
+    }
+
+    fn suites() -> Vec<SupportedCipherSuite> {
+        provider().unwrap().cipher_suites.iter().copied().filter(|suite| suite.tls13().is_some()).collect()
+    }
+
+    /// Returns key and nonce as rustls tells them.
+    fn told(secrets: &ConnectionTrafficSecrets) -> (&[u8], &[u8]) {
+        match secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv }
+            | ConnectionTrafficSecrets::Aes256Gcm { key, iv }
+            | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (key.as_ref(), iv.as_ref()),
+            _ => unreachable!("another cipher"),
+        }
+    }
+
+    fn assert_same(keys: &Keys, (sequence, secrets): &(u64, ConnectionTrafficSecrets), what: &str) {
+        assert_eq!((keys.sequence, (&keys.key[..], &keys.nonce[..])), (*sequence, told(secrets)), "{what}");
+    }
+
+    #[tokio::test]
+    async fn the_kernel_continues_where_the_session_stands() {
+        for suite in suites() {
+            for (tickets, writes) in [(0, 0), (2, 0), (2, 3), (4, 100), (0, 7)] {
+                let what = format!("{suite:?}, {tickets} tickets, {writes} writes");
+                let ends = Ends::new(suite, tickets);
+                // The second connection resumes the first one's session.
+                for _ in 0..2 {
+                    let (mut ours, mut theirs) = ends.connect().await;
+                    for n in 0..writes {
+                        let bytes = vec![7; 1 + n * 331];
+                        ours.write_all(&bytes).await.unwrap();
+                        ours.flush().await.unwrap();
+                        theirs.read_exact(&mut vec![0; bytes.len()]).await.unwrap();
+                    }
+                    theirs.write_all(b"x").await.unwrap();
+                    ours.read_exact(&mut [0]).await.unwrap();
+                    let (kernel, next, session) = ours.into_kernel();
+                    let secrets = session.dangerous_extract_secrets().unwrap();
+                    assert_same(&kernel.unwrap().secret.keys(next.unwrap()), &secrets.tx, &what);
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_requested_update_is_seen_and_leads_to_the_keys_of_the_session() {
+        for suite in suites() {
+            let ends = Ends::new(suite, 2);
+            let (mut ours, mut theirs) = ends.connect().await;
+            let mut byte = [0];
+            theirs.write_all(b"x").await.unwrap();
+            ours.read_exact(&mut byte).await.unwrap();
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            assert!(ours.poll_kernel(&mut cx, &[]).is_ready());
+            theirs.get_mut().1.refresh_traffic_keys().unwrap();
+            theirs.write_all(b"x").await.unwrap();
+            ours.read_exact(&mut byte).await.unwrap();
+            let (kernel, _, mut session) = ours.into_kernel();
+            let mut kernel = kernel.expect("no update was requested before");
+            assert!(owes_update(&mut session));
+            discard_records(&mut session).unwrap();
+            kernel.secret.update();
+            assert_same(
+                &kernel.secret.keys(0),
+                &session.dangerous_extract_secrets().unwrap().tx,
+                &format!("{suite:?}"),
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_session_with_new_keys_keeps_its_connection() {
+        let ends = Ends::new(suites()[0], 2);
+        let (mut ours, mut theirs) = ends.connect().await;
+        theirs.get_mut().1.refresh_traffic_keys().unwrap();
+        theirs.write_all(b"x").await.unwrap();
+        ours.read_exact(&mut [0]).await.unwrap();
+        ours.write_all(b"answer").await.unwrap();
+        ours.flush().await.unwrap();
+        let mut got = [0; 6];
+        theirs.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"answer");
+        assert!(ours.into_kernel().0.is_none());
+    }
+}
