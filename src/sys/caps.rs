@@ -114,8 +114,7 @@ impl Capabilities {
     }
 
     /// Returns support for TLS records that the kernel makes, for files sent by
-    /// [`Tls::kernel_tls`](crate::server::tls::Tls::kernel_tls): Linux 6.12 with the module `tls`, which is not loaded by
-    /// this crate.
+    /// [`Tls::kernel_tls`](crate::server::tls::Tls::kernel_tls): Linux 6.12 with the module `tls`.
     pub fn kernel_tls(&self) -> &Support {
         &self.kernel_tls
     }

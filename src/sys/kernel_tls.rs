@@ -37,12 +37,18 @@ fn numbers(cipher: Cipher) -> (u16, usize) {
     }
 }
 
+const WITHOUT_MODULE: &str = "the kernel's module `tls` is not loaded; `modprobe tls`, if the kernel has it";
+
 /// Makes the kernel encrypt everything that is sent from now on. Calls after the first replace the keys, which needs
 /// Linux 6.14. An error changes nothing.
 pub(crate) fn encrypt(socket: BorrowedFd<'_>, keys: &Keys) -> io::Result<()> {
     match set_option(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls") {
-        Err(e) if Errno::from_io_error(&e) != Some(Errno::EXIST) => return Err(e),
-        _ => {}
+        Err(e) => match Errno::from_io_error(&e) {
+            Some(Errno::EXIST) => {}
+            Some(Errno::NOENT) => return Err(io::Error::new(e.kind(), WITHOUT_MODULE)),
+            _ => return Err(e),
+        },
+        Ok(()) => {}
     }
     set_option(socket, libc::SOL_TLS, TLS_TX, &crypto_info(keys)).map_err(|e| match Errno::from_io_error(&e) {
         Some(Errno::NOENT) => io::Error::new(e.kind(), format!("the kernel has no {:?}", keys.cipher)),
@@ -124,18 +130,17 @@ fn is_writable(socket: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(retry_on_intr(|| poll(&mut polled, Some(&now)))? > 0)
 }
 
-/// Checks the version of the kernel, and that its module is loaded. Does not load it, which a process of root would do by
-/// the first use.
+/// Checks the version of the kernel, and that its module is loaded, because the first use by a process of root would load
+/// it. A network namespace of its own, as containers have, does not tell: there the first use decides.
 pub(super) fn check_kernel() -> io::Result<()> {
     let (major, minor) = OLDEST;
     if version() < OLDEST {
         return Err(io::Error::other(format!("the kernel is older than {major}.{minor}")));
     }
-    let loaded = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_ulp")?;
-    if !loaded.split_whitespace().any(|name| name == "tls") {
-        return Err(io::Error::other("the kernel's module `tls` is not loaded: `modprobe tls`, if the kernel has it"));
+    match fs::read_to_string("/proc/sys/net/ipv4/tcp_available_ulp") {
+        Ok(loaded) if !loaded.split_whitespace().any(|name| name == "tls") => Err(io::Error::other(WITHOUT_MODULE)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Returns whether [`encrypt`] can replace keys.

@@ -1,5 +1,7 @@
 //! Connections that the kernel encrypts. Where it cannot, the same requests have the same answers.
 
+use std::process::Command;
+
 use millstream::metrics::Snapshot;
 use millstream::{Capabilities, Support};
 use socket2::SockRef;
@@ -11,9 +13,9 @@ use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::crypto::ring::{cipher_suite, default_provider};
 
 use super::*;
-use crate::support::alone;
 use crate::support::http::{on_both, pages, sha256};
 use crate::support::skips::tell;
+use crate::support::{alone, child};
 
 const MIB: usize = 1 << 20;
 /// Bytes of a file from which on the kernel encrypts.
@@ -169,7 +171,8 @@ fn a_slow_reader_gets_every_byte_before_the_connection_is_closed() {
         // Not a multiple of a record, nor of a page.
         const LEN: usize = MIB + 12_345;
         let served = Lengths::start(&[LEN]).await;
-        for pause in [0, 1, 5] {
+        for (pause, send_buffer) in [(0, 1 << 20), (1, 1 << 20), (5, 32 << 10), (1, 4 << 10), (1, 100 << 10)] {
+            served.server.send_buffer(send_buffer);
             let mut client = connect_narrow(served.server.addr).await;
             client.send(format!("GET /{LEN} HTTP/1.1\r\nHost: mill\r\nConnection: close\r\n\r\n")).await;
             let head = client.head().await;
@@ -180,12 +183,65 @@ fn a_slow_reader_gets_every_byte_before_the_connection_is_closed() {
                 tokio::time::sleep(Duration::from_millis(pause)).await;
             }
             let last = client.body(LEN - got).await.unwrap();
-            assert_eq!(sha256(&last), sha256(&served.bytes[got..LEN]), "pauses of {pause} ms");
+            assert_eq!(
+                sha256(&last),
+                sha256(&served.bytes[got..LEN]),
+                "pauses of {pause} ms, a buffer of {send_buffer}"
+            );
             // `close_notify` follows: without it rustls reports an error.
             assert_eq!(timeout(Duration::from_secs(20), client.io.read(&mut [0])).await.unwrap().unwrap(), 0);
         }
         supported();
     });
+}
+
+/// Where a packet has at most one segment, a socket with a small buffer takes a record in parts, and the kernel holds the
+/// rest when the response ends.
+#[test]
+fn a_record_sent_in_parts_is_not_lost_when_the_connection_is_closed() {
+    const NAME: &str = "kernel::a_record_sent_in_parts_is_not_lost_when_the_connection_is_closed";
+    /// Settings of a loopback interface.
+    const SMALL: &str = "ip link set dev lo up mtu 1500 gso_max_segs 1 gso_max_size 1500";
+    if child::task().is_some() {
+        assert!(is_supported(), "{:?}", Capabilities::get().kernel_tls());
+        return on_both(close_behind_partial_records);
+    }
+    if !supported() {
+        return;
+    }
+    let within = ["--net", "sh", "-c", &format!("{SMALL} && exec \"$0\" \"$@\"")].map(str::to_owned);
+    let again = child::command(NAME, "in parts");
+    let mut command = Command::new("unshare");
+    command.args(within).arg(again.get_program()).args(again.get_args());
+    command.envs(again.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let tried = Command::new("unshare").args(["--net", "sh", "-c", SMALL]).output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        return tell("a loopback interface with small packets: needs root, unshare(1) and ip(8)");
+    }
+    child::run_within(Duration::from_secs(240), &mut command);
+}
+
+async fn close_behind_partial_records() {
+    let lengths: Vec<usize> = (0..40).map(|n| LONG + n * 1111).collect();
+    let served = Lengths::start(&lengths).await;
+    served.server.send_buffer(2 << 10);
+    for len in lengths {
+        let mut client = connect_narrow(served.server.addr).await;
+        client.send(format!("GET /{len} HTTP/1.1\r\nHost: mill\r\nConnection: close\r\n\r\n")).await;
+        assert_eq!(client.head().await.content_length(), len);
+        let mut got = 0;
+        while got < len {
+            let part = client.body((len - got).min(8000)).await.unwrap_or_else(|cut| {
+                panic!("{} of {len} bytes are missing", len - got - cut.got.len());
+            });
+            assert!(part == served.bytes[got..got + part.len()]);
+            got += part.len();
+            if len - got < 120_000 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        assert_eq!(timeout(Duration::from_secs(20), client.io.read(&mut [0])).await.unwrap().unwrap(), 0);
+    }
 }
 
 #[test]
@@ -273,6 +329,9 @@ fn a_client_that_stops_to_speak_tls_is_told() {
             client.io.get_mut().0.write_all(garbage).await.unwrap();
             let error = timeout(Duration::from_secs(20), client.io.read(&mut [0])).await.unwrap().unwrap_err();
             assert!(error.to_string().contains("fatal alert"), "{error}");
+            // The session's own alert, with keys that are out of date, is not sent as data.
+            let before = std::io::Read::read(&mut client.io.get_mut().1.reader(), &mut [0]);
+            assert!(!matches!(before, Ok(1..)), "data in front of the alert");
         }
         supported();
     });
@@ -306,6 +365,15 @@ fn pipelined_requests_and_upgrades_follow_files() {
     on_both(async || {
         let served = Lengths::start(&[LONG, MIB]).await;
         let mut client = served.connect(&http1()).await;
+        // Short answers, which are gathered, just before the first long one.
+        let asked = "GET /fine HTTP/1.1\r\nHost: mill\r\n\r\n".repeat(5);
+        client.send(format!("{asked}GET /{LONG} HTTP/1.1\r\nHost: mill\r\n\r\n")).await;
+        for _ in 0..5 {
+            assert_eq!(client.head().await.content_length(), 4);
+            assert_eq!(client.body(4).await.unwrap(), b"fine");
+        }
+        assert_eq!(client.head().await.content_length(), LONG);
+        assert_eq!(sha256(client.body(LONG).await.unwrap()), sha256(&served.bytes[..LONG]));
         let asked = format!("GET /{MIB} HTTP/1.1\r\nHost: mill\r\n\r\nGET /{LONG} HTTP/1.1\r\nHost: mill\r\n\r\n");
         client.send(asked.repeat(3)).await;
         for len in [MIB, LONG].repeat(3) {
