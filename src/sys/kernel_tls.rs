@@ -42,13 +42,12 @@ const WITHOUT_MODULE: &str = "the kernel's module `tls` is not loaded; `modprobe
 /// Makes the kernel encrypt everything that is sent from now on. Calls after the first replace the keys, which needs
 /// Linux 6.14. An error changes nothing.
 pub(crate) fn encrypt(socket: BorrowedFd<'_>, keys: &Keys) -> io::Result<()> {
-    match set_option(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls") {
-        Err(e) => match Errno::from_io_error(&e) {
+    if let Err(e) = set_option(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls") {
+        match Errno::from_io_error(&e) {
             Some(Errno::EXIST) => {}
             Some(Errno::NOENT) => return Err(io::Error::new(e.kind(), WITHOUT_MODULE)),
             _ => return Err(e),
-        },
-        Ok(()) => {}
+        }
     }
     set_option(socket, libc::SOL_TLS, TLS_TX, &crypto_info(keys)).map_err(|e| match Errno::from_io_error(&e) {
         Some(Errno::NOENT) => io::Error::new(e.kind(), format!("the kernel has no {:?}", keys.cipher)),
