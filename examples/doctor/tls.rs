@@ -27,7 +27,7 @@ pub(crate) fn files(size: usize, slice: Duration) -> Result<Row, Error> {
     let by = |name, tls: Tls| -> Result<Path<'_>, Error> {
         let runtime = runtime(Io::Auto)?;
         let (file, mut stream) = runtime.block_on(async {
-            let stream: TlsStream<TcpStream> = tls.accept(connect(made.cert.der().clone())?).await?;
+            let stream: TlsStream<TcpStream> = tls.accept(connect(&tls, made.cert.der().clone())?).await?;
             Ok::<_, Error>((File::open(path).await?, stream))
         })?;
         let run = move |n| {
@@ -47,11 +47,14 @@ pub(crate) fn files(size: usize, slice: Duration) -> Result<Row, Error> {
 }
 
 /// Connects to a client that performs a handshake, and discards what it receives then.
-fn connect(root: CertificateDer<'static>) -> Result<TcpStream, Error> {
+fn connect(tls: &Tls, root: CertificateDer<'static>) -> Result<TcpStream, Error> {
     let mut roots = RootCertStore::empty();
     roots.add(root)?;
-    let config = Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
-    let mut session = ClientConnection::new(config, ServerName::try_from("localhost")?)?;
+    // A build with several providers has no default one.
+    let provider = Arc::clone(tls.config().crypto_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let mut session = ClientConnection::new(Arc::new(config), ServerName::try_from("localhost")?)?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut client = StdStream::connect(listener.local_addr()?)?;
     thread::spawn(move || {
