@@ -71,6 +71,13 @@ pub(crate) fn without_kernel_tls(why: &str) {
 }
 
 #[cfg(feature = "tls")]
+pub(crate) fn kernel_tls_refused(error: &std::io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(target: "millstream", error = error as &dyn Error, "the kernel does not encrypt a connection");
+    let _ = error;
+}
+
+#[cfg(feature = "tls")]
 pub(crate) fn ticket_keys_kept(path: &std::path::Path, error: &std::io::Error) {
     #[cfg(feature = "tracing")]
     tracing::error!(target: "millstream", path = %path.display(), error = error as &dyn Error, "the old ticket keys stay in use");

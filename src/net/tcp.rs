@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 #[cfg(feature = "tls")]
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::net::ToSocketAddrs;
@@ -338,11 +338,14 @@ impl TcpStream {
 /// Encryption by the kernel.
 #[cfg(feature = "tls")]
 impl TcpStream {
-    /// Makes the kernel encrypt what is written from now on, or replaces its keys. Waits until it has taken all earlier
-    /// bytes. An error changes nothing.
-    pub(crate) fn poll_encrypt(&self, cx: &mut Context<'_>, keys: &Keys) -> Poll<io::Result<()>> {
-        ready!(self.stream.egress.poll_drained(cx, Reason::Flushed))?;
-        Poll::Ready(kernel_tls::encrypt(self.as_fd(), keys))
+    /// Waits until the kernel has taken all bytes.
+    pub(crate) fn poll_drained(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.egress.poll_drained(cx, Reason::Flushed)
+    }
+
+    /// Makes the kernel encrypt what is written from now on, or replaces its keys. It must have taken all bytes.
+    pub(crate) fn encrypt(&self, keys: &Keys) -> io::Result<()> {
+        kernel_tls::encrypt(self.as_fd(), keys)
     }
 
     /// Sends `bytes` as one record of this type, behind all earlier bytes.
@@ -353,6 +356,13 @@ impl TcpStream {
     /// As [`poll_send_record`](Self::poll_send_record), for the last one: the connection may be closed afterwards.
     pub(crate) fn poll_send_last_record(&self, cx: &mut Context<'_>, kind: u8, bytes: &[u8]) -> Poll<io::Result<()>> {
         self.poll_send_with(cx, |socket| kernel_tls::send_last_record(socket, kind, bytes)).map_ok(drop)
+    }
+
+    /// Sends `bytes` as one record of this type, unless bytes wait before it, or the socket is full.
+    pub(crate) fn try_send_record(&self, kind: u8, bytes: &[u8]) {
+        if self.queued() == 0 {
+            let _ = kernel_tls::send_record(self.as_fd(), kind, bytes);
+        }
     }
 }
 

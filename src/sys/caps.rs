@@ -113,8 +113,7 @@ impl Capabilities {
         &self.copy_file_range
     }
 
-    /// Returns support for TLS records that the kernel makes, for files sent by
-    /// [`Tls::kernel_tls`](crate::server::tls::Tls::kernel_tls): Linux 6.12 with the module `tls`.
+    /// Returns support for TLS records that the kernel makes, for `Tls::kernel_tls`: Linux 6.12 with the module `tls`.
     pub fn kernel_tls(&self) -> &Support {
         &self.kernel_tls
     }

@@ -40,7 +40,7 @@ fn numbers(cipher: Cipher) -> (u16, usize) {
 const WITHOUT_MODULE: &str = "the kernel's module `tls` is not loaded; `modprobe tls`, if the kernel has it";
 
 /// Makes the kernel encrypt everything that is sent from now on. Calls after the first replace the keys, which needs
-/// Linux 6.14. An error changes nothing.
+/// Linux 6.14. After an error the socket sends as before.
 pub(crate) fn encrypt(socket: BorrowedFd<'_>, keys: &Keys) -> io::Result<()> {
     if let Err(e) = set_option(socket, libc::IPPROTO_TCP, libc::TCP_ULP, b"tls") {
         match Errno::from_io_error(&e) {
@@ -109,13 +109,17 @@ pub(crate) fn send_record(socket: BorrowedFd<'_>, content_type: u8, bytes: &[u8]
     Ok(sent?)
 }
 
+/// Prepares for [`send_last_record`].
+pub(crate) fn make_room(socket: BorrowedFd<'_>) {
+    socket::grow_send_buffer(socket, PENDING);
+}
+
 /// As [`send_record`], for the last record of a connection: everything before it is in the kernel's TCP then. `WouldBlock`
 /// means that the socket has no room for it.
 ///
 /// A full socket leaves encrypted bytes in the kernel's TLS, which are sent later, but lost if the socket is closed. So
 /// the last record waits for room for them, and takes them along.
 pub(crate) fn send_last_record(socket: BorrowedFd<'_>, content_type: u8, bytes: &[u8]) -> io::Result<usize> {
-    socket::grow_send_buffer(socket, PENDING);
     if !is_writable(socket)? {
         return Err(io::ErrorKind::WouldBlock.into());
     }

@@ -115,7 +115,8 @@ pub(super) fn kernel_tls() -> io::Result<()> {
 pub(super) fn kernel_tls() -> io::Result<()> {
     kernel_tls::check_kernel()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let mut theirs = TcpStream::connect(listener.local_addr()?)?;
+    // A packet filter may drop everything.
+    let mut theirs = TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(1))?;
     let (ours, peer) = listener.accept()?;
     expect(theirs.local_addr()? == peer)?;
     let cipher = Cipher::Aes128Gcm;

@@ -67,7 +67,8 @@ impl Tls {
     {
         let started = LazyConfigAcceptor::new(Acceptor::default(), Wire::new(stream, by_kernel)).await?;
         let config = self.config_for(started.client_hello().cipher_suites());
-        if !by_kernel {
+        // The kernel's records have any length.
+        if !by_kernel || config.max_fragment_size.is_some() {
             return Ok(TlsStream::new(started.into_stream(config).await?, None));
         }
         let (config, log) = SecretLog::of(&config);

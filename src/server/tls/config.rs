@@ -104,8 +104,9 @@ impl Tls {
     /// default: whether it saves CPU time depends on the machine, and `doctor --measure` tells.
     ///
     /// A connection changes over once, with the first write that has 256 KiB or more of a file in
-    /// [mapped](crate::files::FilesBuilder::mapped) memory, if it uses TLS 1.3 and not HTTP/2. Bytes and errors are the
-    /// same, but for one: if a client requests new keys (`KeyUpdate`), the connection fails before Linux 6.14.
+    /// mapped memory, if it uses TLS 1.3 and not HTTP/2, and no `max_fragment_size`
+    /// is set. Bytes and errors are the same, but for one: before Linux 6.14 a connection fails when its keys must be
+    /// replaced, because the client requests it (`KeyUpdate`), or with AES-GCM after 8 million writes or 256 GiB.
     ///
     /// Where [`Capabilities::kernel_tls`] has a reason against it, nothing changes, and the reason is logged.
     #[must_use]

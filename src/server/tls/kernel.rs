@@ -16,14 +16,13 @@ use super::secret::{SecretLog, TrafficSecret};
 use crate::buf::origin::OriginSlice;
 use crate::counters::{Counter, count};
 use crate::net::TcpStream;
+use crate::sys::fd::AsFd;
 use crate::sys::kernel_tls;
 
 /// Bytes of files in one write from which on the kernel encrypts.
 const LONG: usize = 256 << 10;
 /// Plaintext of a full record, RFC 8446 §5.1.
 const RECORD: usize = 16 << 10;
-/// Records after which the keys are replaced, well below the limit of AES-GCM (2^24.5, RFC 8446 §5.5).
-const RECORDS_MAX: u64 = 1 << 23;
 
 // Types of records, RFC 8446 §B.1.
 const ALERT: u8 = 21;
@@ -35,12 +34,13 @@ const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 
 pub(super) struct Kernel {
     secret: TrafficSecret,
+    /// Records after which the keys must be replaced, RFC 8446 §5.5. The session does so by itself.
+    records_max: u64,
     encrypts: bool,
     /// At least as many records as the keys have encrypted.
     records: u64,
     update: Update,
-    /// Whether `close_notify` was sent.
-    is_closed: bool,
+    end: End,
 }
 
 /// State of the change to new keys.
@@ -51,6 +51,18 @@ enum Update {
     Due,
     /// The peer expects records of the new keys.
     Told,
+    /// The kernel cannot.
+    Failed,
+}
+
+/// State of the end of what is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    None,
+    /// There is room for the last record, or will be.
+    Prepared,
+    /// The last record was sent.
+    Sent,
 }
 
 impl Kernel {
@@ -59,7 +71,8 @@ impl Kernel {
     pub(super) fn new(session: &ServerConnection, log: &SecretLog) -> Option<Self> {
         let suite = session.negotiated_cipher_suite()?.tls13()?;
         let secret = TrafficSecret::new(suite, log).filter(|_| session.alpn_protocol() != Some(b"h2"))?;
-        Some(Self { secret, encrypts: false, records: 0, update: Update::None, is_closed: false })
+        let records_max = suite.common.confidentiality_limit;
+        Some(Self { secret, records_max, encrypts: false, records: 0, update: Update::None, end: End::None })
     }
 
     pub(super) fn encrypts(&self) -> bool {
@@ -72,14 +85,19 @@ impl Kernel {
         files.map(|slice| slice.bytes().len()).sum::<usize>() >= LONG
     }
 
-    /// Hands the keys over, with the number of the next record, once the kernel has all earlier bytes. An error leaves
-    /// the connection to the session.
-    pub(super) fn poll_begin(&mut self, cx: &mut Context<'_>, socket: &TcpStream, next: u64) -> Poll<io::Result<()>> {
-        ready!(socket.poll_encrypt(cx, &self.secret.keys(next)))?;
+    /// Returns whether the session still has its first keys: it replaces them after so many records, and does not tell.
+    pub(super) fn has_keys_at(&self, next: u64) -> bool {
+        next < self.records_max / 2
+    }
+
+    /// Hands the keys over, with the number of the next record. The kernel must have taken all earlier bytes. An error
+    /// leaves the connection to the session.
+    pub(super) fn begin(&mut self, socket: &TcpStream, next: u64) -> io::Result<()> {
+        socket.encrypt(&self.secret.keys(next))?;
         self.encrypts = true;
         self.records = next;
         count(Counter::TlsByKernel, 1);
-        Poll::Ready(Ok(()))
+        Ok(())
     }
 
     /// As `poll_write_vectored` of the socket.
@@ -99,13 +117,13 @@ impl Kernel {
             discard_records(session)?;
             self.need_update();
         }
-        if self.records >= RECORDS_MAX {
+        if self.records >= self.records_max {
             self.need_update();
         }
         ready!(self.poll_update(cx, socket))?;
         let n = ready!(Pin::new(socket).poll_write_vectored(cx, bufs))?;
         // Queued writes may be sent in fewer, and each call may end with a short record.
-        self.records += 2 + (n / RECORD) as u64;
+        self.records = self.records.saturating_add(2 + (n / RECORD) as u64);
         Poll::Ready(Ok(n))
     }
 
@@ -119,34 +137,42 @@ impl Kernel {
     fn poll_update(&mut self, cx: &mut Context<'_>, socket: &TcpStream) -> Poll<io::Result<()>> {
         if self.update == Update::Due {
             if !kernel_tls::replaces_keys() {
-                let why =
-                    "the keys of this connection must be replaced, which the kernel's TLS can do since Linux 6.14";
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::Unsupported, why)));
+                self.update = Update::Failed;
+            } else {
+                ready!(socket.poll_send_record(cx, HANDSHAKE, &KEY_UPDATE))?;
+                self.secret.update();
+                self.update = Update::Told;
             }
-            ready!(socket.poll_send_record(cx, HANDSHAKE, &KEY_UPDATE))?;
-            self.secret.update();
-            self.update = Update::Told;
         }
         if self.update == Update::Told {
-            ready!(socket.poll_encrypt(cx, &self.secret.keys(0)))?;
+            ready!(socket.poll_drained(cx))?;
+            socket.encrypt(&self.secret.keys(0))?;
             self.update = Update::None;
             self.records = 0;
+        }
+        if self.update == Update::Failed {
+            let why = "the keys of this connection must be replaced, which the kernel's TLS can do since Linux 6.14";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::Unsupported, why)));
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Sends `close_notify`, and then as `poll_shutdown` of the socket.
+    /// Sends `close_notify`, and then as `poll_shutdown` of the socket. Data that could not be sent is followed by none.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>, socket: &mut TcpStream) -> Poll<io::Result<()>> {
-        // A peer that expects other keys could not read it.
-        if !self.is_closed && self.update != Update::Told {
+        if self.end != End::Sent && matches!(self.update, Update::None | Update::Due) {
+            ready!(socket.poll_drained(cx))?;
+            if self.end == End::None {
+                kernel_tls::make_room(socket.as_fd());
+                self.end = End::Prepared;
+            }
             ready!(socket.poll_send_last_record(cx, ALERT, &CLOSE_NOTIFY))?;
-            self.is_closed = true;
+            self.end = End::Sent;
         }
         Pin::new(socket).poll_shutdown(cx)
     }
 
-    /// Tells the peer why what it sent is no TLS, if the socket has room.
-    pub(super) fn alert(&self, cx: &mut Context<'_>, socket: &TcpStream, error: &io::Error) {
+    /// Tells the peer why what it sent is no TLS, if the socket has room. Nothing follows.
+    pub(super) fn alert(&mut self, socket: &TcpStream, error: &io::Error) {
         // RFC 8446 §6.2.
         let description = match error.get_ref().and_then(|error| error.downcast_ref()) {
             // The peer has ended the connection.
@@ -158,8 +184,9 @@ impl Kernel {
         };
         const FATAL: u8 = 2;
         if self.update != Update::Told {
-            let _ = socket.poll_send_record(cx, ALERT, &[FATAL, description.into()]);
+            socket.try_send_record(ALERT, &[FATAL, description.into()]);
         }
+        self.end = End::Sent;
     }
 }
 
@@ -188,7 +215,8 @@ mod tests {
     use tokio_rustls::rustls::crypto::CryptoProvider;
     use tokio_rustls::rustls::pki_types::ServerName;
     use tokio_rustls::rustls::{
-        ClientConfig, ConnectionTrafficSecrets, RootCertStore, ServerConfig, SupportedCipherSuite,
+        CipherSuiteCommon, ClientConfig, ConnectionTrafficSecrets, RootCertStore, ServerConfig, SupportedCipherSuite,
+        Tls13CipherSuite,
     };
 
     use crate::net::TcpListener;
@@ -295,6 +323,38 @@ mod tests {
                 &session.dangerous_extract_secrets().unwrap().tx,
                 &format!("{suite:?}"),
             );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_session_that_is_about_to_replace_its_keys_keeps_its_connection() {
+        const LIMIT: u64 = 64;
+        let suite = suites()[0];
+        let short: &'static Tls13CipherSuite = {
+            let suite = suite.tls13().unwrap();
+            let common = CipherSuiteCommon { confidentiality_limit: LIMIT, ..suite.common };
+            Box::leak(Box::new(Tls13CipherSuite { common, ..*suite }))
+        };
+        for (writes, keeps) in [(LIMIT / 4, true), (LIMIT / 2, false), (2 * LIMIT, false)] {
+            let mut ends = Ends::new(suite, 2);
+            let mut config = ServerConfig::clone(&ends.tls.config());
+            let provider = CryptoProvider { cipher_suites: vec![short.into()], ..(**config.crypto_provider()).clone() };
+            let resolver = Arc::clone(&config.cert_resolver);
+            config = ServerConfig::builder_with_provider(Arc::new(provider))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_cert_resolver(resolver);
+            ends.tls = Tls::from_config(Arc::new(config));
+            let (mut ours, mut theirs) = ends.connect().await;
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            for _ in 0..writes {
+                ours.write_all(b"x").await.unwrap();
+                ours.flush().await.unwrap();
+                theirs.read_exact(&mut [0]).await.unwrap();
+                assert!(matches!(ours.poll_kernel(&mut cx, &[]), Poll::Ready(Ok(()))));
+            }
+            assert_eq!(ours.into_kernel().0.is_some(), keeps, "after {writes} writes");
         }
     }
 

@@ -42,7 +42,7 @@ const PIECES: usize = 64;
 /// # Cancel safety
 ///
 /// As for the stream below. `shutdown` sends a `close_notify`. A stream dropped without `shutdown` does not, so that
-/// the peer detects the truncation.
+/// the peer detects the truncation; if the kernel encrypts, it may also lose the last records.
 pub struct TlsStream<S> {
     /// Boxed, because its size is a kilobyte and it is moved often.
     stream: Box<server::TlsStream<Wire<S>>>,
@@ -142,7 +142,7 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
                 let broken = e.kind() == io::ErrorKind::InvalidData;
                 self.broken = broken;
                 if broken && let Some((kernel, _, socket)) = self.by_kernel() {
-                    kernel.alert(cx, socket, &e);
+                    kernel.alert(socket, &e);
                 }
                 return Poll::Ready(Err(e));
             }
@@ -160,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
         }
         // First hands over the rest of the previous write, so that at most one write waits here.
         ready!(self.poll_handed_over(cx))?;
-        ready!(self.poll_kernel(cx, bufs));
+        ready!(self.poll_kernel(cx, bufs))?;
         if let Some((kernel, session, socket)) = self.by_kernel() {
             return kernel.poll_write(cx, session, socket, bufs);
         }
@@ -200,23 +200,25 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
     }
 
     /// Lets the kernel encrypt if `bufs` are better sent by it. All records of the session were handed over.
-    pub(super) fn poll_kernel(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<()> {
-        let Some(kernel) = &mut self.kernel else { return Poll::Ready(()) };
+    pub(super) fn poll_kernel(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<()>> {
+        let Some(kernel) = &mut self.kernel else { return Poll::Ready(Ok(())) };
         let (wire, session) = self.stream.get_mut();
-        if owes_update(session) {
-            // The session has new keys, which it does not tell.
+        let next = wire.records().filter(|&next| kernel.has_keys_at(next) && !owes_update(session));
+        let (Some(next), Some(socket)) = (next, wire.socket()) else {
             self.kernel = None;
-        } else if Kernel::is_for(bufs) {
-            let begun = match (wire.records(), wire.socket()) {
-                (Some(next), Some(socket)) => ready!(kernel.poll_begin(cx, socket, next)),
-                _ => Err(io::ErrorKind::Unsupported.into()),
-            };
-            match begun {
+            return Poll::Ready(Ok(()));
+        };
+        if Kernel::is_for(bufs) {
+            ready!(socket.poll_drained(cx))?;
+            match kernel.begin(socket, next) {
                 Ok(()) => wire.discard(),
-                Err(_) => self.kernel = None,
+                Err(e) => {
+                    log::kernel_tls_refused(&e);
+                    self.kernel = None;
+                }
             }
         }
-        Poll::Ready(())
+        Poll::Ready(Ok(()))
     }
 
     /// Ready once the stream below has taken all bytes.

@@ -16,6 +16,8 @@ pub(crate) fn send_record(_: BorrowedFd<'_>, _: u8, _: &[u8]) -> io::Result<usiz
     Err(unsupported(WHY))
 }
 
+pub(crate) fn make_room(_: BorrowedFd<'_>) {}
+
 pub(crate) fn send_last_record(_: BorrowedFd<'_>, _: u8, _: &[u8]) -> io::Result<usize> {
     Err(unsupported(WHY))
 }
