@@ -251,6 +251,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
 
     pub async fn send(&mut self, request: impl AsRef<[u8]>) {
         self.io.write_all(request.as_ref()).await.unwrap();
+        // A TLS stream keeps what its socket did not take, as when the task's budget is used up.
+        self.io.flush().await.unwrap();
     }
 
     pub async fn ask(&mut self, path: &str) {

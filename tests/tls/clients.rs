@@ -86,6 +86,7 @@ async fn seen(addr: SocketAddr, client: &Arc<ClientConfig>) -> std::io::Result<(
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = shake(client, TcpStream::connect(addr).await?).await?;
     stream.write_all(b"GET /client HTTP/1.1\r\nhost: mill\r\nconnection: close\r\n\r\n").await?;
+    stream.flush().await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     let (_, body) = answer.split_once("\r\n\r\n").expect(&answer);
