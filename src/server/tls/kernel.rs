@@ -66,7 +66,7 @@ enum End {
 }
 
 impl Kernel {
-    /// Returns `None` if the kernel cannot encrypt for this session: HTTP/2, whose frames are too short, TLS 1.2, or
+    /// Returns `None` if the kernel cannot take the connection over: HTTP/2, whose frames are too short, TLS 1.2, or
     /// another cipher.
     pub(super) fn new(session: &ServerConnection, log: &SecretLog) -> Option<Self> {
         let suite = session.negotiated_cipher_suite()?.tls13()?;
