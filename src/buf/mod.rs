@@ -10,7 +10,10 @@
 //  slab     blocks behind the leases, and which of them are frozen
 //  origin   address → origin of its bytes: a mapped file or a pool block
 //  queue    bytes to send: copied bytes, shared bytes, pieces of files
+//  charge   bytes held elsewhere that count for the budget of the queues
 
+#[cfg(any(feature = "server", feature = "sse"))]
+pub(crate) mod charge;
 pub(crate) mod origin;
 pub(crate) mod pool;
 pub(crate) mod queue;

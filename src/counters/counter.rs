@@ -169,6 +169,8 @@ counters! {
     ClosedUnderPressure => closed_under_pressure,
     /// Requests that a server answered with 503 because too many bytes were queued.
     RequestsShed => requests_shed,
+    /// Times at which a server stopped reading an HTTP/2 connection because services did not read the request bodies.
+    ReadsPaused => reads_paused,
     /// Full TLS handshakes.
     TlsHandshakes => tls_handshakes,
     /// TLS handshakes that resumed a session by a ticket.

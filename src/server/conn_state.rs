@@ -13,6 +13,7 @@ use super::handover::Handover;
 use super::limits::Limits;
 use super::lock::lock;
 use super::requests::Requests;
+use super::unread::Unread;
 use super::wait::Wait;
 use crate::body::GracefulClose;
 use crate::net::Handle;
@@ -22,6 +23,7 @@ pub(super) struct ConnState {
     pub(super) limits: Arc<Limits>,
     pub(super) handle: Handle,
     pub(super) requests: Requests,
+    pub(super) unread: Unread,
     protocol: AtomicU8,
     phase: AtomicU8,
     /// Whether it carries something other than requests, in addition or instead.
@@ -67,6 +69,7 @@ impl ConnState {
             limits,
             handle,
             requests: Requests::default(),
+            unread: Unread::default(),
             protocol: AtomicU8::new(Protocol::Unknown as u8),
             phase: AtomicU8::new(ShutdownPhase::Nothing as u8),
             tunnel: AtomicBool::new(false),
@@ -93,6 +96,11 @@ impl ConnState {
 
     pub(super) fn speaks(&self, protocol: Protocol) {
         self.protocol.store(protocol as u8, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes received so far.
+    pub(super) fn received(&self) -> u64 {
+        self.handle.pulse().map_or(0, |pulse| pulse.received)
     }
 
     pub(super) fn is_tunnel(&self) -> bool {

@@ -13,6 +13,7 @@ use super::adapter::Adapter;
 use super::body_error::BoxError;
 use super::conn_state::{ConnState, Protocol, ShutdownPhase};
 use super::driver::{Driver, next_request};
+use super::gated::Gated;
 use super::handover::Driven;
 use super::http_service::HttpService;
 use super::linger::linger;
@@ -76,6 +77,7 @@ where
         Version::Two => {
             conn_state.speaks(Protocol::Two);
             Box::pin(async move {
+                let stream = Gated::new(stream, Arc::clone(&conn_state));
                 let mut connection = pin!(protocols.two.serve_connection(stream, adapter));
                 let ended = until_raised(&conn_state, ShutdownPhase::Abort, &mut connection, |connection| {
                     connection.as_mut().graceful_shutdown()

@@ -84,8 +84,8 @@ impl Default for Limits {
             per_address: 1000,
             exempt: Trusted::private(),
             streams: 100,
-            stream_window: 64 << 10,
-            connection_window: 1 << 20,
+            stream_window: 2 << 20,
+            connection_window: 4 << 20,
             adaptive_window: false,
             buffer: 64 << 10,
             budget: Queue::ALL_MAX,
@@ -249,21 +249,26 @@ impl Limits {
         self
     }
 
-    /// HTTP/2: sets the bytes of a request body in flight before the service reads them: 64 KiB, at most 2 GiB. Keep it
-    /// below [`connection_window`](Self::connection_window), so that an unread body does not stall others.
+    /// HTTP/2: sets the bytes of a request body in flight before the service reads them: 2 MiB, at most 2 GiB. A client
+    /// at a distance sends this much in each round trip: with 50 ms, 40 MB/s. Keep it below
+    /// [`connection_window`](Self::connection_window), so that an unread body does not stall others.
+    ///
+    /// A service that reads slower than the client sends lets the server hold this much of each body. Connections that
+    /// hold more than 128 KiB are not read further while those of the process hold half of the [`budget`](Self::budget);
+    /// they count in [`reads_paused`](crate::counters::Snapshot::reads_paused).
     pub fn stream_window(mut self, bytes: u32) -> Self {
         self.stream_window = bytes.min(WINDOW_MAX);
         self
     }
 
-    /// HTTP/2: sets the [`stream_window`](Self::stream_window) of all bodies of a connection together: 1 MiB.
+    /// HTTP/2: sets the [`stream_window`](Self::stream_window) of all bodies of a connection together: 4 MiB.
     pub fn connection_window(mut self, bytes: u32) -> Self {
         self.connection_window = bytes.min(WINDOW_MAX);
         self
     }
 
-    /// HTTP/2: sets whether both windows grow from 64 KiB to what a round trip carries, at most 16 MiB, for uploads
-    /// over long distances: off. With a round trip of 50 ms the first 16 MiB took 0.5 s instead of 13.6 s.
+    /// HTTP/2: sets whether both windows, in place of the fixed ones, grow from 64 KiB to the bytes of a round trip, at
+    /// most 16 MiB: off. Both windows are equal then, so one body that is not read stalls all others of its connection.
     pub fn adaptive_window(mut self, on: bool) -> Self {
         self.adaptive_window = on;
         self
@@ -282,7 +287,7 @@ impl Limits {
     /// From 95 % on new requests are answered with 503 and `Retry-After`, and the connection is closed. A stream counts
     /// what it holds beyond 4 KiB, in steps of 16 KiB. Bytes within [`buffer`](Self::buffer) do not count. The
     /// [log](crate::sse::log::Log::replay) bytes held by readers of a [`Hub`](crate::sse::Hub) count: up to 32 MiB and
-    /// one event each.
+    /// one event each. So do request bodies over HTTP/2 that no service has read, beyond 128 KiB of each connection.
     pub fn budget(mut self, bytes: usize) -> Self {
         self.budget = bytes;
         self

@@ -44,6 +44,7 @@ mod cores;
 mod drain;
 mod driver;
 pub(crate) mod framing;
+mod gated;
 mod gone;
 mod handover;
 pub(crate) mod host;
@@ -70,6 +71,7 @@ mod takeover;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod trusted;
+mod unread;
 mod version;
 mod wait;
 

@@ -9,7 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::body_error::{BodyError, Cause};
-use super::conn_state::ConnState;
+use super::conn_state::{ConnState, Protocol};
+use super::unread::Part;
 use super::wait::Wait;
 use crate::counters::{Counter, count};
 
@@ -25,6 +26,8 @@ pub struct RequestBody {
     /// Number of the request.
     number: u32,
     wait: Option<Arc<Wait>>,
+    /// Present over HTTP/2.
+    part: Option<Part>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +49,9 @@ impl RequestBody {
     pub(super) fn new(incoming: Incoming, bounds: Bounds, conn_state: &Arc<ConnState>) -> Self {
         let conn_state = (!incoming.is_end_stream()).then(|| Arc::clone(conn_state));
         let number = conn_state.as_ref().map_or(0, |conn_state| conn_state.requests.arrives());
-        Self { incoming, bounds, failed: None, conn_state, number, wait: None }
+        let shares = conn_state.as_ref().filter(|conn_state| conn_state.protocol() == Protocol::Two);
+        let part = shares.map(|conn_state| conn_state.unread.begin());
+        Self { incoming, bounds, failed: None, conn_state, number, wait: None, part }
     }
 
     /// Fails permanently. A failed body was not read to its end, so it still counts as unread.
@@ -85,8 +90,24 @@ impl RequestBody {
         }
     }
 
+    fn read(&mut self, bytes: u64) {
+        if let (Some(conn_state), Some(part)) = (&self.conn_state, &mut self.part) {
+            conn_state.unread.read(part, bytes);
+        }
+    }
+
+    fn catch_up(&mut self) {
+        if let (Some(conn_state), Some(part)) = (&self.conn_state, &mut self.part) {
+            conn_state.unread.catch_up(part, || conn_state.received());
+        }
+    }
+
     fn end(&mut self) {
-        if let (Some(conn_state), Some(wait)) = (self.conn_state.take(), self.wait.take()) {
+        let Some(conn_state) = self.conn_state.take() else { return };
+        if let Some(part) = self.part.take() {
+            conn_state.unread.end(part, || conn_state.received());
+        }
+        if let Some(wait) = self.wait.take() {
             let mut waits = conn_state.waits();
             if let Some(at) = waits.iter().position(|other| Arc::ptr_eq(other, &wait)) {
                 waits.swap_remove(at);
@@ -115,12 +136,16 @@ impl Body for RequestBody {
                 return Poll::Ready(None);
             }
             Poll::Pending if me.pends(cx) => return Poll::Ready(Some(Err(me.fail(Failed::TooSlow)))),
-            Poll::Pending => return Poll::Pending,
+            Poll::Pending => {
+                me.catch_up();
+                return Poll::Pending;
+            }
         };
         if me.incoming.is_end_stream() {
             me.arrived();
         }
         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+        me.read(bytes);
         if bytes > me.bounds.left {
             return Poll::Ready(Some(Err(me.fail(Failed::TooLarge))));
         }

@@ -5,8 +5,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::buf::charge::Charge;
 use crate::buf::queue::Queue;
-use crate::counters::QUEUED;
 
 /// Maximum size of all pages together, in bytes.
 pub(super) const ALL_MAX: usize = Queue::ALL_MAX / 8;
@@ -16,8 +16,14 @@ const PART: usize = 128;
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of bytes that one reader holds or has requested. They also count as bytes to be sent.
-#[derive(Debug, Default)]
-pub(super) struct Room(usize);
+#[derive(Debug)]
+pub(super) struct Room(Charge);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Charge::new(&HELD))
+    }
+}
 
 impl Room {
     pub(super) fn for_page() -> Self {
@@ -29,23 +35,11 @@ impl Room {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.0
+        self.0.bytes()
     }
 
     pub(super) fn set(&mut self, bytes: usize) {
-        for all in [&HELD, &QUEUED] {
-            match bytes.checked_sub(self.0) {
-                Some(more) => all.fetch_add(more, Ordering::Relaxed),
-                None => all.fetch_sub(self.0 - bytes, Ordering::Relaxed),
-            };
-        }
-        self.0 = bytes;
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.set(0);
+        self.0.set(bytes);
     }
 }
 

@@ -2,21 +2,26 @@
 //! The budget is per process, so the test runs in its own.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http_body_util::{Full, StreamBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
+use hyper::client::conn::http2::handshake;
 use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
 use millstream::server::{Limits, RequestBody, serve};
 use socket2::SockRef;
+use tokio::sync::watch;
 
 use crate::support::alone;
-use crate::support::http::{Answer, Head, Raw, boxed, h2, on_both, request};
+use crate::support::http::{Answer, Head, Raw, boxed, h2, on_both, request, whole};
 
 const BUDGET: usize = 4 << 20;
 /// Maximum number of queued bytes of a stream.
@@ -100,5 +105,81 @@ fn at_ninety_percent_connections_are_closed_and_at_ninety_five_requests_are_shed
         assert_eq!((again.get("/").await.0, again.get("/").await.0), (200, 200));
         let counted = Snapshot::now().since(&before);
         assert!(counted.closed_under_pressure >= 1 && counted.requests_shed >= 3, "{counted}");
+    });
+}
+
+/// Counts calls of a service that end, also those that are dropped.
+struct Call(Arc<AtomicUsize>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn connections_over_http2_wait_for_services_that_do_not_read_their_bodies() {
+    if alone::ran_in_child() {
+        return;
+    }
+    const LEN: usize = 900 << 10;
+    on_both(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (read, reads) = watch::channel(false);
+        let [begun, ended] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let calls = (Arc::clone(&begun), Arc::clone(&ended));
+        let service = tower::service_fn(move |request: Request<RequestBody>| {
+            let (mut reads, (begun, ended)) = (reads.clone(), calls.clone());
+            async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                let _call = Call(ended);
+                reads.wait_for(|read| *read).await.expect("the test ends last");
+                let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
+                Ok::<Answer, io::Error>(Response::new(boxed(Full::from(body.len().to_string()))))
+            }
+        });
+        tokio::spawn(serve(listener, service).limits(Limits::default().budget(BUDGET)).into_future());
+        let before = Snapshot::now();
+        let paused = || Snapshot::now().since(&before).reads_paused;
+        let upload = |len| Request::post("http://mill/").body(Full::new(Bytes::from(vec![7; len]))).unwrap();
+        let (mut clients, mut answers) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let io = tokio::net::TcpStream::connect(addr).await.unwrap();
+            let socket = SockRef::from(&io).try_clone().unwrap();
+            let (mut client, connection) = handshake(TokioExecutor::new(), TokioIo::new(io)).await.unwrap();
+            tokio::spawn(connection);
+            answers.push((client.send_request(upload(LEN)), LEN));
+            clients.push((client, socket));
+        }
+        // All together exceed half of the budget, and not 90 % of it.
+        until(|| paused() == 3).await;
+        assert_eq!(begun.load(Ordering::SeqCst), 3);
+        for (client, _) in &mut clients {
+            answers.push((client.send_request(upload(10)), 10));
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(begun.load(Ordering::SeqCst), 3, "no connection is read");
+        // A client that leaves is noticed.
+        clients[0].1.shutdown(Shutdown::Both).unwrap();
+        until(|| ended.load(Ordering::SeqCst) >= 1).await;
+        read.send(true).unwrap();
+        for (n, (answer, len)) in answers.into_iter().enumerate() {
+            match answer.await {
+                Ok(answer) => assert_eq!(whole(answer).await.unwrap(), len.to_string()),
+                Err(_) => assert_eq!(n % 3, 0, "the client that has left"),
+            }
+        }
+        until(|| Snapshot::now().queued_bytes == before.queued_bytes).await;
+        for (client, _) in &mut clients[1..] {
+            let answer = client.send_request(upload(LEN)).await.unwrap();
+            assert_eq!(whole(answer).await.unwrap(), LEN.to_string());
+        }
     });
 }
