@@ -97,8 +97,10 @@ where
     let conn_state = Arc::clone(adapter.conn_state());
     let connection = protocols.one.serve_connection(stream, adapter).with_upgrades();
     Box::pin(async move {
-        let mut by_hyper = ByHyper { connection, conn_state: &conn_state };
+        let (begun, _) = conn_state.requests.counts();
+        let mut by_hyper = ByHyper { connection, conn_state: &conn_state, begun, finishes: false };
         let ended = until_raised(&conn_state, ShutdownPhase::TimedOut, &mut by_hyper, |by_hyper| {
+            by_hyper.finishes = true;
             Pin::new(&mut by_hyper.connection).graceful_shutdown()
         })
         .await;
@@ -117,6 +119,7 @@ where
                 stream.unread(&parts.read_buf);
                 return Next::Step(rest(protocols, stream, parts.service));
             }
+            (Ok(Outcome::Idle), Some(parts)) => end_one(parts.io, ShutdownPhase::Finish, &conn_state).await,
             // hyper has handed the stream over for an upgrade.
             (Ok(_), None) => {
                 conn_state.becomes_tunnel();
@@ -187,13 +190,27 @@ where
 {
     connection: http1::UpgradeableConnection<I, Adapter<S>>,
     conn_state: &'a ConnState,
+    /// Requests by the time at which hyper began.
+    begun: u32,
+    /// Whether hyper was told to finish.
+    finishes: bool,
 }
 
 enum Outcome {
     Ended(hyper::Result<()>),
+    /// The connection is to finish, and is idle. A hyper that was begun behind a request waits for the next one to end,
+    /// because it takes it for the first one.
+    Idle,
     TakenOver(Box<dyn Driven>),
     /// The connection has no request, and the reaper wants its memory.
     Rests,
+}
+
+impl<I, S: HttpService> ByHyper<'_, I, S> {
+    /// Returns whether this hyper has had no request, but the connection has.
+    fn is_idle(&self) -> bool {
+        self.begun > 0 && self.begun == self.conn_state.requests.counts().0
+    }
 }
 
 impl<I, S> Future for ByHyper<'_, I, S>
@@ -214,6 +231,7 @@ where
             Poll::Ready(ended) => Poll::Ready(Outcome::Ended(ended)),
             Poll::Pending => match conn_state.handover.take_over() {
                 Some(body) => Poll::Ready(Outcome::TakenOver(body)),
+                None if self.finishes && self.is_idle() => Poll::Ready(Outcome::Idle),
                 None if rests && conn_state.is_at_rest() => Poll::Ready(Outcome::Rests),
                 None => Poll::Pending,
             },
@@ -227,14 +245,13 @@ async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
     phase: ShutdownPhase,
     conn_state: &ConnState,
 ) -> Result<(), BoxError> {
-    match phase {
-        // No request has begun.
-        ShutdownPhase::Nothing | ShutdownPhase::Finish => return Ok(()),
-        ShutdownPhase::TimedOut => {}
+    let answer = match phase {
+        ShutdownPhase::Nothing | ShutdownPhase::Finish => &[][..],
+        ShutdownPhase::TimedOut => TIMED_OUT,
         ShutdownPhase::Abort => return Err(aborted()),
-    }
-    let answer = async {
-        let mut rest = TIMED_OUT;
+    };
+    let end = async {
+        let mut rest = answer;
         while !rest.is_empty() {
             match poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, rest)).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
@@ -243,7 +260,10 @@ async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
         }
         poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await
     };
-    conn_state.unless_raised(ShutdownPhase::TimedOut, answer).await.map_err(|_| aborted())??;
+    conn_state.unless_raised(ShutdownPhase::TimedOut, end).await.map_err(|_| aborted())??;
+    if answer.is_empty() {
+        return Ok(());
+    }
     linger(stream, conn_state).await;
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
 }

@@ -89,20 +89,30 @@ pub(super) async fn next_request<I>(stream: &mut I, conn_state: &ConnState) -> R
 where
     I: Read + Write + Rewind + Unpin,
 {
-    // Read first: a request that has arrived is answered.
-    let first = poll_fn(|cx| match (poll_some(stream, cx), conn_state.phase()) {
-        (Poll::Ready(read), _) => Poll::Ready(Some(read)),
-        (Poll::Pending, ShutdownPhase::Nothing) => Poll::Pending,
-        (Poll::Pending, _) => Poll::Ready(None),
-    });
-    match first.await {
-        Some(Ok(bytes)) if !bytes.is_empty() => {
-            stream.unread(&bytes);
-            return Ok(true);
+    loop {
+        // Read first: a request that has arrived is answered.
+        let first = poll_fn(|cx| match (poll_some(stream, cx), conn_state.phase()) {
+            (Poll::Ready(read), _) => Poll::Ready(Some(read)),
+            (Poll::Pending, ShutdownPhase::Nothing) => Poll::Pending,
+            (Poll::Pending, _) => Poll::Ready(None),
+        });
+        match first.await {
+            Some(Ok(bytes)) if !bytes.is_empty() => {
+                // Empty lines before a request are ignored, RFC 9112 §2.2.
+                match bytes.iter().position(|byte| !b"\r\n".contains(byte)) {
+                    Some(head) => {
+                        stream.unread(&bytes[head..]);
+                        return Ok(true);
+                    }
+                    // A flood of them ends with the time for a head.
+                    None if conn_state.phase() < ShutdownPhase::TimedOut => {}
+                    None => break,
+                }
+            }
+            // A connection without a request may end in any way.
+            Some(Err(_)) => return Ok(false),
+            Some(Ok(_)) | None => break,
         }
-        // A connection without a request may end in any way.
-        Some(Err(_)) => return Ok(false),
-        Some(Ok(_)) | None => {}
     }
     if conn_state.phase() == ShutdownPhase::Abort {
         return Err(aborted());
@@ -137,10 +147,14 @@ mod tests {
         let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
         let conn_state = ConnState::new(limits, stream.handle(), permit);
         conn_state.raise(ShutdownPhase::Finish);
-        client.write_all(b"GET").await.expect("room");
+        client.write_all(b"\r\n\r\nGET").await.expect("room");
         assert!(next_request(&mut stream, &conn_state).await.expect("no failure"));
         // The stream begins with the request again.
         assert_eq!(poll_fn(|cx| poll_some(&mut stream, cx)).await.expect("bytes"), "GET");
-        assert!(!next_request(&mut stream, &conn_state).await.expect("no failure"), "nothing has arrived");
+        client.write_all(b"\r\n").await.expect("room");
+        assert!(
+            !next_request(&mut stream, &conn_state).await.expect("no failure"),
+            "nothing but a line end has arrived"
+        );
     }
 }

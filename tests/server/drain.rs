@@ -14,6 +14,7 @@ use hyper::body::Frame;
 use hyper::{Request, Response, header};
 use hyper_util::rt::TokioIo;
 use millstream::body::GracefulClose;
+use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
 use millstream::server::{DrainSignal, Drained, Limits, RequestBody, serve, serve_cores};
@@ -25,8 +26,10 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::support::alone::ran_in_child;
 use crate::support::http::{Answer, Raw, boxed, h2, on_both, request, watched, whole};
 use crate::support::portable;
+use crate::takeover::{Io, TLS, tls_client};
 
 /// Timeout that only a hang reaches.
 const LONG: Duration = Duration::from_secs(20);
@@ -176,6 +179,71 @@ fn what_has_begun_is_finished_and_what_is_idle_is_closed() {
         assert!(drained.finished >= 6, "{drained:?}");
         assert_eq!(counts(&drained), [drained.finished, drained.finished, 0, 0], "{drained:?}");
         assert!(drained.duration < LONG);
+    });
+}
+
+/// Bytes behind the last request: an empty line, as old clients send behind a body, or a part of a next head.
+const BEHIND: [&str; 3] = ["", "\r\n", "GET / HT"];
+
+/// Sends a request with `behind` behind it, and reads the response.
+async fn answered(addr: SocketAddr, tls: bool, path: &str, behind: &str) -> Raw<Box<dyn Io>> {
+    let stream = TcpStream::connect(addr).await.unwrap();
+    let stream: Box<dyn Io> = match tls {
+        true => Box::new(tls_client().connect("mill".try_into().unwrap(), stream).await.unwrap()),
+        false => Box::new(stream),
+    };
+    let mut client = Raw::over(stream);
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: mill\r\n\r\n{behind}")).await;
+    let (head, chunks) = (client.head().await, "2\r\nhi\r\n0\r\n\r\n");
+    let len = head.field("content-length").map_or(chunks.len(), |len| len.parse().unwrap());
+    client.body(len).await.unwrap();
+    client
+}
+
+#[test]
+fn bytes_behind_the_last_request_do_not_hold_a_drain_up() {
+    if ran_in_child() {
+        return;
+    }
+    on_both(async || {
+        for (takeover, tls) in [(true, false), (true, true), (false, false), (false, true)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            // The body of `/later` is pending once, so that it is taken over.
+            let service = tower::service_fn(async |request: Request<RequestBody>| {
+                let later = stream::once(async {
+                    tokio::task::yield_now().await;
+                    Ok::<_, io::Error>(Frame::data(Bytes::from_static(b"hi")))
+                });
+                Ok::<_, Infallible>(match request.uri().path() {
+                    "/later" => Response::new(boxed(StreamBody::new(later))),
+                    _ => text("hello"),
+                })
+            });
+            let (signal, signalled) = oneshot::channel::<()>();
+            let server = serve(listener, service).takeover(takeover);
+            let server = if tls { server.tls(TLS.0.clone()) } else { server };
+            let ended = tokio::spawn(server.drain(signalled, LONG));
+            let before = Snapshot::now();
+            let mut clients = Vec::new();
+            for path in ["/", "/later"] {
+                for behind in BEHIND {
+                    clients.push((path, behind, answered(addr, tls, path, behind).await));
+                }
+            }
+            // Those of `/`, and that of `/later` with a part of a head, which hyper has seen.
+            while takeover && Snapshot::now().since(&before).connections_hibernated < 4 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let all = clients.len();
+            signal.send(()).unwrap();
+            for (path, behind, mut client) in clients {
+                let end = timeout(LONG * 2, client.io.read(&mut [0; 8])).await.expect("an end");
+                assert_eq!(end.ok(), Some(0), "takeover {takeover}, TLS {tls}: {behind:?} behind {path}");
+            }
+            let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
+            assert_eq!(counts(&drained), [all, all, 0, 0], "{drained:?}");
+        }
     });
 }
 

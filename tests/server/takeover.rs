@@ -212,11 +212,19 @@ enum Over {
 const ALL: [Over; 3] = [Over::Ours, Over::Tokio, Over::Tls];
 
 /// A certificate, and a client that trusts it. Made once, because key generation is slow.
-static TLS: LazyLock<(Tls, Arc<ClientConfig>)> = LazyLock::new(|| {
+pub(crate) static TLS: LazyLock<(Tls, Arc<ClientConfig>)> = LazyLock::new(|| {
     let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
     let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
     (tls, Arc::new(crate::support::tls::client([made.cert.into()]).with_no_client_auth()))
 });
+
+pub(crate) fn tls_client() -> TlsConnector {
+    TlsConnector::from(Arc::clone(&TLS.1))
+}
+
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for S {}
 
 /// What a client does, in order.
 #[derive(Clone, Debug)]
@@ -232,8 +240,7 @@ enum Act {
 async fn played(addr: SocketAddr, acts: &[Act], slow: bool, over: Over) -> Vec<u8> {
     let client = if slow { narrow(addr).await } else { TcpStream::connect(addr).await.unwrap() };
     if over == Over::Tls {
-        let connector = TlsConnector::from(Arc::clone(&TLS.1));
-        return played_on(connector.connect("mill".try_into().unwrap(), client).await.unwrap(), acts, slow).await;
+        return played_on(tls_client().connect("mill".try_into().unwrap(), client).await.unwrap(), acts, slow).await;
     }
     played_on(client, acts, slow).await
 }
