@@ -20,7 +20,8 @@ where
     C: Future + Unpin,
 {
     let (mut finishes, mut leave) = (false, Leave::default());
-    poll_fn(|cx| {
+    let cut = CutOnDrop(conn_state);
+    let ended = poll_fn(|cx| {
         // A late head may have become a request meanwhile, which is answered.
         let phase = match conn_state.phase() {
             ShutdownPhase::TimedOut if finishes || conn_state.requests.counts().1 > 0 => ShutdownPhase::Finish,
@@ -47,7 +48,22 @@ where
         }
         polled.map(Ok)
     })
-    .await
+    .await;
+    std::mem::forget(cut);
+    ended
+}
+
+/// Resets a connection that is dropped during a response, by a panic or with its runtime, if its end would tell the
+/// client that the response is complete. Dropped before the connection.
+struct CutOnDrop<'a>(&'a ConnState);
+
+impl Drop for CutOnDrop<'_> {
+    fn drop(&mut self) {
+        let requests = &self.0.requests;
+        if requests.ends_by_close() && requests.counts().1 > 0 {
+            self.0.handle.reset();
+        }
+    }
 }
 
 pub(super) fn aborted() -> BoxError {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::{Body, Frame, Incoming};
@@ -23,6 +24,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+use crate::support::http::Flavour;
 
 type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
@@ -245,12 +248,13 @@ async fn a_panic_ends_its_own_connection_only() {
 
 #[tokio::test]
 async fn a_response_that_fails_never_looks_complete() {
-    for takeover in [true, false] {
+    for (takeover, panics) in [(true, false), (false, false), (true, true), (false, true)] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let service = tower::service_fn(|request: Request<_>| async move {
-            let frames = stream::unfold(0, |n| async move {
+        let service = tower::service_fn(move |request: Request<_>| async move {
+            let frames = stream::unfold(0, move |n| async move {
                 tokio::time::sleep(Duration::from_millis(10)).await;
+                assert!(n < 3 || !panics, "panic of the test's body");
                 let frame = Frame::data(Bytes::from_static(b"part"));
                 Some((if n < 3 { Ok(frame) } else { Err(io::Error::other("lost")) }, n + 1))
             });
@@ -271,12 +275,46 @@ async fn a_response_that_fails_never_looks_complete() {
         let may_end = crate::support::portable("a reset may show as an end");
         for head in ["GET / HTTP/1.0\r\n\r\n", "GET /old HTTP/1.1\r\nHost: mill\r\n\r\n"] {
             let (ended, got) = ask(head).await;
-            assert!(got.contains("part"), "takeover {takeover}: {got:?}");
-            assert!(may_end || ended.is_err(), "takeover {takeover}: only a reset tells that {got:?} is not complete");
+            assert!(got.contains("part"), "takeover {takeover}, panics {panics}: {got:?}");
+            assert!(
+                may_end || ended.is_err(),
+                "takeover {takeover}, panics {panics}: only a reset tells that {got:?} is not complete"
+            );
         }
         let (_, got) = ask("GET / HTTP/1.1\r\nHost: mill\r\n\r\n").await;
-        assert!(got.contains("part"), "takeover {takeover}: {got:?}");
-        assert!(!got.ends_with("\r\n0\r\n\r\n"), "takeover {takeover}: {got:?}");
+        assert!(got.contains("part"), "takeover {takeover}, panics {panics}: {got:?}");
+        assert!(!got.ends_with("\r\n0\r\n\r\n"), "takeover {takeover}, panics {panics}: {got:?}");
+    }
+}
+
+#[test]
+fn a_response_that_is_dropped_with_its_runtime_never_looks_complete() {
+    for takeover in [true, false] {
+        let runtime = Flavour::TwoWorkers.runtime();
+        let addr = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            let service = tower::service_fn(async |_| {
+                let first = stream::once(async { Ok::<_, io::Error>(Frame::data(Bytes::from_static(b"part"))) });
+                Ok::<_, Infallible>(Response::new(StreamBody::new(first.chain(stream::pending()).boxed())))
+            });
+            tokio::spawn(server::serve(listener, service).takeover(takeover).into_future());
+            addr
+        });
+        let mut client = std::net::TcpStream::connect(addr).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        client.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut got = Vec::new();
+        while !got.ends_with(b"part") {
+            let mut piece = [0; 1000];
+            let n = client.read(&mut piece).unwrap();
+            assert!(n > 0, "an end");
+            got.extend_from_slice(&piece[..n]);
+        }
+        drop(runtime);
+        let ended = client.read(&mut [0]);
+        let may_end = crate::support::portable("a reset may show as an end");
+        assert!(may_end || ended.is_err(), "takeover {takeover}: only a reset tells that {got:?} is not complete");
     }
 }
 
