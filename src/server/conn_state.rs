@@ -28,6 +28,8 @@ pub(super) struct ConnState {
     phase: AtomicU8,
     /// Whether it carries something other than requests, in addition or instead.
     tunnel: AtomicBool,
+    /// Whether its bytes are those of TLS records.
+    sealed: AtomicBool,
     draining: AtomicBool,
     /// Whether the last request was completely answered, and further bytes from the client are discarded.
     lingers: AtomicBool,
@@ -73,6 +75,7 @@ impl ConnState {
             protocol: AtomicU8::new(Protocol::Unknown as u8),
             phase: AtomicU8::new(ShutdownPhase::Nothing as u8),
             tunnel: AtomicBool::new(false),
+            sealed: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -109,6 +112,15 @@ impl ConnState {
 
     pub(super) fn becomes_tunnel(&self) {
         self.tunnel.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Relaxed)
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn becomes_sealed(&self) {
+        self.sealed.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn phase(&self) -> ShutdownPhase {

@@ -97,7 +97,8 @@ impl Limits {
     /// Sets the time for the head of a request, from its first byte to its last, for the first request from connecting:
     /// 10 s. An HTTP/1 client that has begun is answered with 408, then the connection is closed.
     ///
-    /// Bytes of the next head that arrive with a request do not begin it: the client is idle until its next byte.
+    /// Bytes of the next head that arrive with a request do not begin it, nor does an empty line between requests ([RFC
+    /// 9112 §2.2](https://www.rfc-editor.org/rfc/rfc9112#section-2.2)): the client is idle until its next byte.
     pub fn head_time(mut self, limit: Duration) -> Self {
         self.head_time = limit;
         self

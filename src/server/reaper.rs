@@ -234,6 +234,7 @@ impl Entry {
         let facts = Facts {
             protocol: conn_state.protocol(),
             tunnel: conn_state.is_tunnel(),
+            sealed: conn_state.is_sealed(),
             ended: conn_state.has_ended(),
             phase: conn_state.phase(),
             requests: conn_state.requests.counts(),

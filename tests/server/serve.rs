@@ -23,9 +23,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::support::http::Flavour;
+use crate::takeover::{Io, TLS, tls_client};
 
 type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
@@ -437,6 +438,42 @@ async fn a_client_that_brings_no_request_is_closed() {
         rest = &rest[9 + u32::from_be_bytes([0, a, b, c]) as usize..];
     }
     assert!(kinds.contains(&7), "frames of types {kinds:?}");
+}
+
+/// Bytes between requests that are no request let the connection end in order, once it has been idle.
+#[tokio::test(start_paused = true)]
+async fn an_idle_client_that_has_sent_an_empty_line_or_part_of_a_head_is_closed_in_order() {
+    for (takeover, tls) in [(true, false), (true, true), (false, false), (false, true)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(async |_| Ok::<_, Infallible>(text("hello")));
+        let server = server::serve(listener, service).takeover(takeover);
+        let server = if tls { server.tls(TLS.0.clone()) } else { server };
+        tokio::spawn(server.into_future());
+        // Bytes in one piece with the request, bytes after its response, and bytes once the connection rests.
+        for (with, after, later) in [("\r\n", "", ""), ("GET / HT", "", ""), ("", "\r\n", ""), ("", "", "\r\n")] {
+            let io = TcpStream::connect(addr).await.unwrap();
+            let mut io: Box<dyn Io> = match tls {
+                true => Box::new(tls_client().connect("mill".try_into().unwrap(), io).await.unwrap()),
+                false => Box::new(io),
+            };
+            let mut send = async |bytes: &str| {
+                io.write_all(bytes.as_bytes()).await.unwrap();
+                io.flush().await.unwrap();
+            };
+            send(&format!("GET / HTTP/1.1\r\nHost: mill\r\n\r\n{with}")).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            send(after).await;
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            send(later).await;
+            let (since, mut got) = (Instant::now(), Vec::new());
+            let ended = timeout(Duration::from_secs(600), io.read_to_end(&mut got)).await.expect("an end");
+            let case = format!("takeover {takeover}, TLS {tls}: {with:?} {after:?} {later:?}");
+            assert!(ended.is_ok(), "{case}: {ended:?}");
+            assert!(got.ends_with(b"hello"), "{case}: {}", String::from_utf8_lossy(&got));
+            assert!(since.elapsed() > Duration::from_secs(60), "{case}: ended after {:?}", since.elapsed());
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
