@@ -187,7 +187,8 @@ impl<B: Body + 'static> Streamed<B> {
     fn poll_detached(&mut self) -> Poll<()> {
         if self.events.is_attached {
             match &self.events.shared {
-                Some(shared) => ready!(shared.0.poll_returned()),
+                // The hub has woken the task, or a layer that adds bytes or ends the stream.
+                Some(shared) => shared.0.detach(),
                 None => ready!(self.own_events().map_or(Poll::Ready(()), EventBody::poll_returned)),
             }
             self.events.is_attached = false;

@@ -101,10 +101,13 @@ impl HubBuilder {
     /// The hub [writes to connections itself](super::Hub#cost-of-a-reader) only if the response has an
     /// [`EventBody`](super::EventBody) as its body. A layer, or a framework such as axum, puts it into a body of its own,
     /// which has to see each frame. With this option the hub writes to these connections too, from the second event on,
-    /// and layers no longer see the events: they neither count nor log, drop, delay or end them. The first event has to
+    /// and layers no longer see the events: they neither count nor log, drop or delay them. The first event has to
     /// come out of the layers unchanged, in the task of the connection, and the response without `Content-Encoding`;
     /// otherwise the layers see all events. A filter that passes the first event and would drop a later one cannot be
     /// detected: do not use this option with one.
+    ///
+    /// A layer that wakes the task of the connection is polled. It may end the stream, or add bytes of its own; after
+    /// the first of these it sees all events again.
     pub fn past_layers(mut self, allow: bool) -> Self {
         self.config.past_layers = allow;
         self

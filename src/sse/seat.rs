@@ -112,18 +112,21 @@ impl State {
         if !attached.has_returned() {
             return Poll::Pending;
         }
-        if let Self::Attached(attached) = mem::replace(self, Self::Ended) {
-            *self = returned(attached.detach());
-        }
+        self.detach();
         Poll::Ready(())
     }
 
-    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    /// Takes the stream back from the hub, if the hub writes it.
+    pub(super) fn detach(&mut self) {
         if let Self::Attached(_) = self
             && let Self::Attached(attached) = mem::replace(self, Self::Ended)
         {
             *self = returned(attached.detach());
         }
+    }
+
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.detach();
         let Self::Polled(seat) = self else { return Poll::Ready(None) };
         let Some(frame) = ready!(seat.poll(cx)) else {
             let retry = format!("retry: {}\n\n", seat.permit.0.config.retry.as_millis());

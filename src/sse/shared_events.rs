@@ -97,8 +97,13 @@ impl SharedEvents {
         may.then(|| given.state.attach(outlet, chunked, cx))
     }
 
-    /// As [`EventBody::poll_returned`](super::EventBody::poll_returned).
-    pub(crate) fn poll_returned(&self) -> Poll<()> {
+    /// Takes the stream back from the hub, so that the layers may be polled.
+    pub(crate) fn detach(&self) {
+        self.lock().state.detach();
+    }
+
+    /// As [`EventBody::poll_returned`](super::EventBody::poll_returned), for a body without layers.
+    pub(super) fn poll_returned(&self) -> Poll<()> {
         self.lock().state.poll_returned()
     }
 }

@@ -406,7 +406,7 @@ fn bodies_of_layers_are_passed_by_if_the_hub_may() {
                     assert_eq!(seen, (11..30).map(|n| n.to_string()).collect::<Vec<_>>());
                 }
                 sleep(Duration::from_millis(20)).await;
-                assert_eq!(hub.stats().direct, direct, "{layer:?}");
+                until(&hub, |stats| stats.direct == direct).await;
                 hub.close();
                 for reader in readers {
                     reader.end().await;
@@ -431,6 +431,73 @@ where
     });
     tokio::spawn(millstream::server::serve(listener, service).into_future());
     addr
+}
+
+/// A layer that adds bytes of its own, and ends the stream with their source.
+struct Merged {
+    body: EventBody,
+    other: tokio::sync::mpsc::Receiver<&'static str>,
+    polls: Arc<AtomicUsize>,
+}
+
+impl Body for Merged {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        match self.other.poll_recv(cx) {
+            Poll::Ready(own) => Poll::Ready(own.map(|own| Ok(Frame::data(own.into())))),
+            Poll::Pending => Pin::new(&mut self.body).poll_frame(cx),
+        }
+    }
+}
+
+#[test]
+fn a_layer_that_adds_bytes_or_ends_the_stream_is_heard() {
+    on_both(async || {
+        let hub = Hub::builder().past_layers(true).build();
+        let (own, other) = tokio::sync::mpsc::channel(10);
+        let polls = Arc::new(AtomicUsize::new(0));
+        let (parts, served) = (std::sync::Mutex::new(Some((other, Arc::clone(&polls)))), hub.clone());
+        let parts = Arc::new(parts);
+        let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(move |request: Request<RequestBody>| {
+            let (other, polls) = parts.lock().unwrap().take().expect("one request");
+            let answer = served.subscribe(&request).map(|body| Merged { body, other, polls });
+            async { Ok::<_, Infallible>(answer) }
+        });
+        tokio::spawn(millstream::server::serve(listener, service).into_future());
+        let mut reader = Reader::connect(addr).await;
+        send(&hub, "first");
+        reader.until("first").await;
+        until(&hub, |stats| stats.direct == 1).await;
+        let before = polls.load(Ordering::Relaxed);
+        for n in 0..20 {
+            send(&hub, n);
+            reader.until(&n.to_string()).await;
+        }
+        assert_eq!(polls.load(Ordering::Relaxed), before, "the task sleeps while the hub writes");
+        own.send("data: own\n\n").await.unwrap();
+        reader.until("own").await;
+        for n in 20..40 {
+            send(&hub, n);
+            if n % 10 == 5 {
+                own.send("data: own\n\n").await.unwrap();
+            }
+        }
+        let seen: Vec<_> = reader.until("39").await.into_iter().map(|seen| seen.data).collect();
+        let numbers: Vec<_> = seen.iter().filter(|data| *data != "own").cloned().collect();
+        assert_eq!(numbers, (20..40).map(|n| n.to_string()).collect::<Vec<_>>());
+        let own_seen = seen.len() - numbers.len();
+        if own_seen < 2 {
+            reader.until("own").await;
+        }
+        drop(own);
+        let (parser, _) = reader.end().await;
+        assert_eq!(parser.retry, None, "the layer has ended the stream");
+    });
 }
 
 /// Polls the body in another task.
