@@ -118,7 +118,10 @@ fn thousandths(text: &str) -> Option<u16> {
         return None;
     }
     let fraction: u16 = format!("{fraction:0<3}").parse().ok()?;
-    Some(if whole == "1" { 1000 } else { fraction })
+    match whole {
+        "0" => Some(fraction),
+        _ => (fraction == 0).then_some(1000),
+    }
 }
 
 #[cfg(test)]
@@ -157,6 +160,7 @@ mod tests {
             ("identity", all, None),
             ("", all, None),
             ("br;q=2", all, None),
+            ("br;q=1.5, gzip;q=0.1", all, Some(Gzip)),
             ("br;q=0.1234", all, None),
             ("br;q=x", all, None),
             ("br;q=", all, None),
@@ -186,10 +190,12 @@ mod tests {
             ("0.5", Some(500)),
             ("0.05", Some(50)),
             ("0.", Some(0)),
+            ("1.", Some(1000)),
+            ("1.0", Some(1000)),
         ] {
             assert_eq!(thousandths(text), expected, "{text}");
         }
-        for text in ["", ".5", "00", "0.5555", "-1", "0.5x", "2"] {
+        for text in ["", ".5", "00", "0.5555", "-1", "0.5x", "2", "1.5", "1.001"] {
             assert_eq!(thousandths(text), None, "{text}");
         }
     }
