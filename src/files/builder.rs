@@ -19,9 +19,6 @@ use crate::body::Tag;
 use crate::fs::Root;
 use crate::sys::memory;
 
-/// Maximum number of bytes of names in all listings that are being sent.
-const LISTED: u64 = 64 << 20;
-
 /// Builder of [`Files`], returned by [`Files::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened before build"]
@@ -214,8 +211,9 @@ impl FilesBuilder {
     /// Hidden names are not listed, nor links that are not followed, nor anything but files and directories. Files that
     /// this process may not read are listed. The JSON is an object:
     /// `{"path": …, "truncated": false, "entries": [{"name", "type": "file" | "directory", "size", "modified"}, …]}`
-    /// with `modified` as an HTTP date. The names of the directory are in memory while it is sent; at most 100 000 are
-    /// listed. If the listings that are being sent have 64 MiB of names, further ones get 503.
+    /// with `modified` as an HTTP date. The names of the directory are in memory while it is read and sent; at most 100 000
+    /// are listed. Four directories are read at once, and further requests wait. If the names of all listings that are
+    /// being read or sent take 64 MiB, further ones get 503.
     pub fn listing(mut self, on: bool) -> Self {
         self.listing = on;
         self
@@ -314,7 +312,7 @@ impl FilesBuilder {
             prefix: self.prefix,
             fallback: self.fallback,
             not_found: self.not_found,
-            listing: self.listing.then(|| Arc::new(Budget::new(LISTED))),
+            listing: self.listing.then(Arc::default),
         }))
     }
 }

@@ -5,8 +5,8 @@
 //!             Format (Accept)                                                      one job for each batch of rows
 //! ```
 //!
-//! The names of a directory are in memory while it is sent; sizes and times are looked up when their rows are written,
-//! unless the rows are sorted by them.
+//! The names of a directory are in memory while it is read and sent, and count in [`Bounds`]; sizes and times are looked
+//! up when their rows are written, unless the rows are sorted by them.
 
 mod contents;
 mod json;
@@ -25,16 +25,34 @@ use http::header::{
 };
 use http::{HeaderMap, Response, Uri};
 use http_body::{Body, Frame};
+use tokio::sync::Semaphore;
 
 use self::contents::{Contents, Order};
 use super::budget::{Budget, Share};
 use super::path::Dots;
 use crate::fs::Root;
 use crate::runtime::blocking::BlockingTask;
-use crate::sys::errno::Errno;
 
 /// Number of files that one job looks up.
 const ROWS: usize = 256;
+/// Maximum number of bytes of names in all listings of a service that are being read or sent.
+const NAMES: u64 = 64 << 20;
+/// Number of directories of a service that are read at once. Each takes a thread, and none waits for the names of many
+/// that all fail.
+const READINGS: usize = 4;
+
+/// Bounds of all listings of a service.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    names: Arc<Budget>,
+    readings: Arc<Semaphore>,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { names: Arc::new(Budget::new(NAMES)), readings: Arc::new(Semaphore::new(READINGS)) }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
@@ -47,16 +65,22 @@ pub(super) async fn list(
     root: Root,
     listed: Vec<u8>,
     dots: Dots,
-    budget: &Arc<Budget>,
+    bounds: &Bounds,
     uri: &Uri,
     headers: &HeaderMap,
 ) -> io::Result<Response<ListingBody>> {
     let (format, order) = (Format::of(headers), Order::of(uri.query().unwrap_or_default()));
     let title = String::from_utf8_lossy(&percent_encoding::percent_decode_str(uri.path()).collect::<Vec<_>>()).into();
-    let contents = BlockingTask::start(move || Contents::read_blocking(&root, &listed, dots, order))?.await?;
+    let reading = Arc::clone(&bounds.readings).acquire_owned().await.expect("internal: never closed");
+    let mut share = Budget::take(&bounds.names, 0).expect("internal: no bytes");
+    let job = move || {
+        // Until the job ends, which a request that is dropped does not wait for.
+        let _reading = reading;
+        let contents = Contents::read_blocking(&root, &listed, dots, order, &mut share)?;
+        Ok(Listing { contents, title, format, _share: share })
+    };
     // Slow readers keep the names.
-    let share = Budget::take(budget, contents.bytes()).ok_or_else(|| io::Error::from(Errno::AGAIN))?;
-    let mut response = Response::new(ListingBody::new(Listing { contents, title, format, _share: share }));
+    let mut response = Response::new(ListingBody::new(BlockingTask::start(job)?.await?));
     let fields = response.headers_mut();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static(format.content_type()));
     fields.insert(VARY, HeaderValue::from_name(ACCEPT));
@@ -136,9 +160,10 @@ impl Listing {
         let mut rows = String::with_capacity(items.len() * 128);
         for item in &self.contents.items[items] {
             let Some(facts) = self.contents.facts_blocking(item) else { continue };
+            let name = self.contents.name(item);
             match self.format {
-                Format::Page => page::row(&mut rows, item, facts),
-                Format::Json => json::row(&mut rows, item, facts),
+                Format::Page => page::row(&mut rows, name, item.is_directory, facts),
+                Format::Json => json::row(&mut rows, name, item.is_directory, facts),
             }
         }
         rows.into()
@@ -244,5 +269,19 @@ mod tests {
             assert_eq!(Format::of(&headers), expected, "{accept}");
         }
         assert_eq!(Format::of(&HeaderMap::new()), Format::Page);
+    }
+
+    #[tokio::test]
+    async fn a_reading_waits_while_many_are_in_progress() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open_dir(dir.path()).unwrap();
+        let (bounds, uri, headers) = (Bounds::default(), Uri::from_static("/"), HeaderMap::new());
+        let mut reading = Box::pin(list(root, Vec::new(), Dots::None, &bounds, &uri, &headers));
+        let others = bounds.readings.try_acquire_many(READINGS as u32).unwrap();
+        let polled = std::future::poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await;
+        assert!(polled.is_pending() && bounds.readings.try_acquire().is_err());
+        drop(others);
+        assert!(reading.await.is_ok());
+        assert!(bounds.readings.try_acquire_many(READINGS as u32).is_ok(), "all places are free again");
     }
 }

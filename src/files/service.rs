@@ -14,7 +14,6 @@ use tower_service::Service;
 
 use super::absent::{is_absent, is_missing};
 use super::body::FilesBody;
-use super::budget::Budget;
 use super::cache::Store;
 use super::listing;
 use super::loader::Loaded;
@@ -99,8 +98,8 @@ pub(super) struct Inner {
     pub(super) fallback: Option<String>,
     /// Name of the page for status 404.
     pub(super) not_found: Option<String>,
-    /// Memory for the names in listings; `None` if directories are not listed.
-    pub(super) listing: Option<Arc<Budget>>,
+    /// `None` if directories are not listed.
+    pub(super) listing: Option<Arc<listing::Bounds>>,
 }
 
 // Compile-time check of the bounds that axum and hyper require of a service.
@@ -193,11 +192,11 @@ impl Inner {
             Ok(Loaded::Directory) => return Ok(respond::to_directory(uri)),
             Err(e) => e,
         };
-        let Some(budget) = self.listing.as_ref().filter(|_| path::is_directory(name) && is_missing(&error)) else {
+        let Some(bounds) = self.listing.as_ref().filter(|_| path::is_directory(name) && is_missing(&error)) else {
             return Err(error);
         };
         let root = self.store.loader().root.clone();
-        let listing = listing::list(root, name.to_owned(), self.dots, budget, uri, headers).await?;
+        let listing = listing::list(root, name.to_owned(), self.dots, bounds, uri, headers).await?;
         let listing = listing.map(FilesBody::listing);
         Ok(if *method == Method::GET { listing } else { respond::without_body(listing) })
     }

@@ -1,6 +1,6 @@
 //! A directory beneath a root, and the files in it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -39,9 +39,12 @@ impl Directory {
         Ok(Self { root: root.clone(), path: path.to_owned(), fd })
     }
 
-    /// Reads at most `most` names. Returns those that may be served, and whether there are more.
-    pub(crate) fn names_blocking(&self, most: usize) -> io::Result<(Vec<(OsString, Kind)>, bool)> {
-        let (names, more) = dir::names_blocking(self.fd.as_fd(), most)?;
+    /// Reads at most `most` names, and calls `each` with those that may be served. Returns whether there are more.
+    pub(crate) fn names_blocking(
+        &self,
+        most: usize,
+        mut each: impl FnMut(&OsStr, Kind) -> io::Result<()>,
+    ) -> io::Result<bool> {
         let kind = |kind| match kind {
             FileType::RegularFile => Some(Kind::File),
             FileType::Directory => Some(Kind::Directory),
@@ -49,7 +52,7 @@ impl Directory {
             FileType::Symlink if self.root.links() == Links::Beneath => Some(Kind::Unknown),
             _ => None,
         };
-        Ok((names.into_iter().filter_map(|(name, found)| Some((name, kind(found)?))).collect(), more))
+        dir::names_blocking(self.fd.as_fd(), most, |name, found| kind(found).map_or(Ok(()), |kind| each(name, kind)))
     }
 
     /// Returns the metadata of a file in the directory, or of the file that a link leads to if the root follows it.

@@ -7,7 +7,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::*;
-use crate::support::http::{ask, h1, on_both, request, start, whole};
+use crate::support::alone::ran_in_child;
+use crate::support::http::{Flavour, ask, h1, on_both, request, start, watched, whole};
 
 fn tree() -> tempfile::TempDir {
     let dir = dir(&[
@@ -174,4 +175,50 @@ async fn ten_thousand(files: Files) {
     });
     let listing: Value = serde_json::from_slice(&asked.await.unwrap().unwrap().stdout).unwrap();
     assert_eq!(listing["entries"][0]["name"], "file-09999");
+}
+
+/// The requests and names are so many that the names of all would take 1 GiB.
+#[test]
+fn listings_at_once_take_bounded_memory() {
+    const NAMES: usize = 20_000;
+    const REQUESTS: usize = 250;
+    if ran_in_child() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for n in 0..NAMES {
+        std::fs::File::create(dir.path().join(format!("{n:05}{}", "x".repeat(195)))).unwrap();
+    }
+    let files = listed(&dir);
+    watched(move || {
+        Flavour::TwoWorkers.runtime().block_on(async {
+            let resident = |name: &str| {
+                let status = std::fs::read_to_string("/proc/self/status").unwrap();
+                let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+                line.trim_matches(|c: char| !c.is_ascii_digit()).parse::<usize>().unwrap() << 10
+            };
+            assert_eq!(collect(send(&files, "GET", "/", &[]).await).await.unwrap().status, StatusCode::OK);
+            let before = resident("VmRSS:");
+            let requests: Vec<_> = (0..REQUESTS)
+                .map(|_| {
+                    let files = files.clone();
+                    tokio::spawn(async move { send(&files, "GET", "/", &[]).await })
+                })
+                .collect();
+            // The bodies are held until all are answered.
+            let mut answers = Vec::new();
+            for request in requests {
+                answers.push(request.await.unwrap());
+            }
+            let most = resident("VmHWM:").saturating_sub(before);
+            let listed = answers.iter().filter(|answer| answer.status() == StatusCode::OK).count();
+            let refused = answers.iter().filter(|answer| answer.status() == StatusCode::SERVICE_UNAVAILABLE).count();
+            println!("{listed} listed, {refused} refused, {} MiB", most >> 20);
+            assert_eq!(listed + refused, REQUESTS);
+            assert!(listed >= 5 && refused > 0, "{listed} listed");
+            assert!(most <= 100 << 20, "{} MiB", most >> 20);
+            drop(answers);
+            assert_eq!(send(&files, "GET", "/", &[]).await.status(), StatusCode::OK, "the memory is free again");
+        });
+    });
 }

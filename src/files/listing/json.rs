@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::contents::{Contents, Facts, Item};
+use super::contents::{Contents, Facts};
 
 pub(super) fn head(contents: &Contents, title: &str) -> String {
     let mut head = String::from("{\"path\":");
@@ -12,11 +12,11 @@ pub(super) fn head(contents: &Contents, title: &str) -> String {
 }
 
 /// Starts with the comma that follows the row before it.
-pub(super) fn row(rows: &mut String, item: &Item, facts: Facts) {
+pub(super) fn row(rows: &mut String, name: &[u8], is_directory: bool, facts: Facts) {
     rows.push_str(",\n{\"name\":");
-    string(rows, &item.name.to_string_lossy());
-    rows.push_str(if item.is_directory { ",\"type\":\"directory\"" } else { ",\"type\":\"file\"" });
-    if !item.is_directory {
+    string(rows, &String::from_utf8_lossy(name));
+    rows.push_str(if is_directory { ",\"type\":\"directory\"" } else { ",\"type\":\"file\"" });
+    if !is_directory {
         write!(rows, ",\"size\":{}", facts.size).expect("writing to a string does not fail");
     }
     if let Some(modified) = facts.modified {

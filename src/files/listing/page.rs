@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use super::contents::{Contents, Facts, Item, Key, Order};
+use super::contents::{Contents, Facts, Key, Order};
 
 /// Forbids everything but the style of the page, by its hash.
 pub(super) const POLICY: &str = "default-src 'none'; style-src \
@@ -44,12 +44,12 @@ pub(super) fn head(contents: &Contents, title: &str) -> String {
     head
 }
 
-pub(super) fn row(rows: &mut String, item: &Item, facts: Facts) {
-    let slash = if item.is_directory { "/" } else { "" };
-    let reference = percent_encode(item.name.as_encoded_bytes(), ENCODED);
-    let name = escaped(&item.name.to_string_lossy());
+pub(super) fn row(rows: &mut String, name: &[u8], is_directory: bool, facts: Facts) {
+    let slash = if is_directory { "/" } else { "" };
+    let reference = percent_encode(name, ENCODED);
+    let name = escaped(&String::from_utf8_lossy(name));
     write!(rows, "<tr><td><a href=\"./{reference}{slash}\">{name}{slash}</a></td>").expect(WRITES);
-    match item.is_directory {
+    match is_directory {
         true => rows.push_str("<td></td>"),
         false => write!(rows, "<td title=\"{} bytes\">{}</td>", facts.size, size(facts.size)).expect(WRITES),
     }
@@ -140,7 +140,7 @@ mod tests {
         let mut rows = String::new();
         let facts = Facts { size: 1, modified: None };
         for name in ["<script>alert(1)</script>", "a\" onclick='x'", "javascript:alert(1)", "a&b?c#d%e"] {
-            row(&mut rows, &Item { name: name.into(), is_directory: false, facts: None }, facts);
+            row(&mut rows, name.as_bytes(), false, facts);
         }
         assert!(!rows.contains("<script") && !rows.contains("onclick='") && !rows.contains("\"javascript:"), "{rows}");
         assert!(rows.contains("href=\"./javascript%3Aalert%281%29\">javascript:alert(1)</a>"), "{rows}");

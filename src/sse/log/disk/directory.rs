@@ -86,12 +86,16 @@ impl Directory {
 
     /// Returns the first events of the segments, in order, and those of the indexes.
     pub(super) fn firsts(&self) -> Result<(Vec<u64>, Vec<u64>), DiskError> {
-        let (names, _) = dir::names_blocking(self.fd.as_fd(), usize::MAX)
+        let (mut segments, mut indexes) = (Vec::new(), Vec::new());
+        let each = |name: &OsStr, _| {
+            segments.extend(first_of(name, Kind::Events));
+            indexes.extend(first_of(name, Kind::Index));
+            Ok(())
+        };
+        dir::names_blocking(self.fd.as_fd(), usize::MAX, each)
             .map_err(DiskError::io(&self.path, "read the directory"))?;
-        let of = |kind| names.iter().filter_map(move |(name, _)| first_of(name, kind)).collect::<Vec<_>>();
-        let mut segments = of(Kind::Events);
         segments.sort_unstable();
-        Ok((segments, of(Kind::Index)))
+        Ok((segments, indexes))
     }
 
     pub(super) fn status(&self, first: u64) -> io::Result<Metadata> {
