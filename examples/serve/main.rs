@@ -199,7 +199,7 @@ async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response
             named(app.names.page, response)
         }
         Route::File => {
-            let found = app.files.get(request.method(), request.uri(), request.headers()).await?;
+            let found = app.files.get(request.method(), request.uri(), request.headers()).await;
             named(app.names.files, found.map(|body| Reply::File { body }))
         }
         Route::Done(response) => response,

@@ -54,7 +54,7 @@ async fn answer(files: Files, hub: Hub, request: Request<RequestBody>) -> Respon
     let mut response = match request.uri().path() {
         _ if request.method() == Method::CONNECT => status(StatusCode::NOT_IMPLEMENTED),
         path if path.starts_with("/f") => {
-            let Ok(response) = files.get(request.method(), request.uri(), request.headers()).await;
+            let response = files.get(request.method(), request.uri(), request.headers()).await;
             response.map(boxed)
         }
         // The body as it comes.

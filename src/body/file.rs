@@ -32,6 +32,9 @@ const COPIED: usize = 2 << 10;
 /// the file; other streams, layers and tests see plain bytes. A frame is returned only when its bytes are in memory, so
 /// a cold file never blocks a runtime thread.
 ///
+/// A body knows nothing of the request: `Range`, `If-None-Match` and other conditions are for the caller to answer.
+/// [`Files::get`](crate::files) answers them, from a handler as well.
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {

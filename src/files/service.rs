@@ -108,6 +108,7 @@ const _: () = {
     service::<Files>();
     const fn future<F: Future + Send + Unpin + 'static>() {}
     future::<FilesFuture>();
+    future::<ResponseFuture>();
 };
 
 impl Files {
@@ -127,9 +128,56 @@ impl Files {
         Self(Arc::new(inner))
     }
 
-    /// Answers a request for the path of `uri` beneath the directory, under the [safety
-    /// contract](Self#safety-contract). The future borrows nothing. The first poll answers for a cached, valid file.
-    /// Dropping the future does not affect other requests for the same file.
+    /// Returns the response to a request for the path of `uri` beneath the directory, under the [safety
+    /// contract](Self#safety-contract): statuses, ranges and conditional requests as in the table of [`Files`]. The first
+    /// poll answers for a cached, valid file.
+    ///
+    /// A handler calls it after its own checks. `uri` need not be that of the request. A handler that makes it from a
+    /// value that it has checked is safe from a path that has two spellings, such as `/./7.pdf`:
+    ///
+    /// ```
+    /// use axum::Router;
+    /// use axum::extract::{Path, State};
+    /// use axum::http::{HeaderMap, Method, StatusCode, Uri};
+    /// use axum::response::Response;
+    /// use axum::routing::get;
+    /// use millstream::files::{Files, FilesBody};
+    ///
+    /// async fn invoice(
+    ///     State(files): State<Files>,
+    ///     Path(number): Path<u64>,
+    ///     method: Method,
+    ///     headers: HeaderMap,
+    /// ) -> Result<Response<FilesBody>, StatusCode> {
+    ///     if !may_read(&headers, number) {
+    ///         return Err(StatusCode::FORBIDDEN);
+    ///     }
+    ///     let uri: Uri = format!("/{number}.pdf").parse().expect("a path of digits");
+    ///     Ok(files.get(&method, &uri, &headers).await)
+    /// }
+    /// # fn may_read(headers: &HeaderMap, _: u64) -> bool { headers.contains_key("authorization") }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let invoices = dir.path();
+    /// # std::fs::write(invoices.join("7.pdf"), "seven")?;
+    /// let app = Router::new().route("/invoices/{number}", get(invoice)).with_state(Files::new(invoices)?);
+    /// # for (authorized, status, part) in [(true, 206, &b"ve"[..]), (false, 403, b"")] {
+    /// #     let request = axum::http::Request::get("/invoices/7").header("range", "bytes=2-3");
+    /// #     let request = if authorized { request.header("authorization", "Bearer x") } else { request };
+    /// #     let request = request.body(axum::body::Body::empty()).unwrap();
+    /// #     let response = tower::ServiceExt::oneshot(app.clone(), request).await.unwrap();
+    /// #     assert_eq!(response.status(), status);
+    /// #     assert_eq!(axum::body::to_bytes(response.into_body(), 100).await.unwrap(), part);
+    /// # }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// The future borrows nothing. Dropping it does not affect other requests for the same file.
     pub fn get(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> FilesFuture {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return FilesFuture::ready(respond::method_not_allowed());
@@ -248,20 +296,25 @@ impl fmt::Debug for Files {
 impl<B> Service<Request<B>> for Files {
     type Response = Response<FilesBody>;
     type Error = Infallible;
-    type Future = FilesFuture;
+    type Future = ResponseFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> FilesFuture {
-        self.get(request.method(), request.uri(), request.headers())
+    fn call(&mut self, request: Request<B>) -> ResponseFuture {
+        ResponseFuture(self.get(request.method(), request.uri(), request.headers()))
     }
 }
 
-/// The future of a response from [`Files`]. It never fails.
+/// The future of [`Files::get`]: the response.
 #[must_use = "futures do nothing unless polled"]
 pub struct FilesFuture(Answer);
+
+/// The future of [`Files`] as a service: [`FilesFuture`] in a `Result` that is always `Ok`.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct ResponseFuture(FilesFuture);
 
 enum Answer {
     Ready(Response<FilesBody>),
@@ -276,16 +329,24 @@ impl FilesFuture {
 }
 
 impl Future for FilesFuture {
-    type Output = Result<Response<FilesBody>, Infallible>;
+    type Output = Response<FilesBody>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Answer::Later(future) = &mut self.0 {
-            return future.as_mut().poll(cx).map(Ok);
+            return future.as_mut().poll(cx);
         }
         match std::mem::replace(&mut self.0, Answer::Taken) {
-            Answer::Ready(response) => Poll::Ready(Ok(response)),
+            Answer::Ready(response) => Poll::Ready(response),
             Answer::Later(_) | Answer::Taken => panic!("`FilesFuture` polled after completion"),
         }
+    }
+}
+
+impl Future for ResponseFuture {
+    type Output = Result<Response<FilesBody>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(Ok)
     }
 }
 

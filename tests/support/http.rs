@@ -164,7 +164,7 @@ pub async fn ask<Q, B>(files: &files::Files, request: &Request<Q>, wrap: impl Fn
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    let Ok(answer) = files.get(request.method(), request.uri(), request.headers()).await;
+    let answer = files.get(request.method(), request.uri(), request.headers()).await;
     answer.map(|body| boxed(wrap(body)))
 }
 

@@ -82,7 +82,7 @@ where
 /// Returns the response of `files`. With the query `cut=n`, truncates its file to `n` bytes after the response is made:
 /// before that, the cache might notice.
 pub async fn ask_and_cut<B>(files: &Files, dir: &Path, request: &Request<B>) -> Answer {
-    let Ok(answer) = files.get(request.method(), request.uri(), request.headers()).await;
+    let answer = files.get(request.method(), request.uri(), request.headers()).await;
     if let Some(left) = request.uri().query().and_then(|query| query.strip_prefix("cut=")) {
         truncate(&dir.join(&request.uri().path()[1..]), left.parse().unwrap());
     }

@@ -107,7 +107,7 @@ async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response
     }
     let response = match route(&request) {
         Route::File => {
-            let found = app.files.get(request.method(), request.uri(), request.headers()).await?;
+            let found = app.files.get(request.method(), request.uri(), request.headers()).await;
             found.map(|body| Reply::File { body })
         }
         Route::Index => Reply::Whole { body: Full::from("millstream\n") }.of("text/plain; charset=utf-8"),
