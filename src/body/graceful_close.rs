@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Ends a body that would otherwise not end. Put it into the [extensions](http::Response::extensions_mut) of the
 /// response, where [`serve`](crate::server::serve()) looks for it. When the server drains, it calls [`end`](Self::end)
 /// at least once, and the body should then end soon, for example with a last event. Bodies without one are served until
-/// the drain deadline.
+/// the drain deadline. [`until_drain`](crate::server::until_drain()) adds one to event streams and gRPC streams.
 #[derive(Clone)]
 pub struct GracefulClose(Arc<dyn Fn() + Send + Sync>);
 

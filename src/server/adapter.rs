@@ -129,7 +129,7 @@ fn bounds_of_body(limits: &Limits, head: &http::request::Parts) -> Bounds {
     Bounds { left, rate, grpc }
 }
 
-fn is_grpc(fields: &HeaderMap) -> bool {
+pub(super) fn is_grpc(fields: &HeaderMap) -> bool {
     let kind = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
     rest.is_some_and(|rest| rest.first().is_none_or(|next| b"+;".contains(next)))

@@ -6,6 +6,7 @@
 //! | serve it on a thread for each core | [`serve_cores`](serve_cores()) |
 //! | change the limits | [`Serve::limits`], [`Limits`] |
 //! | stop without cutting requests off | [`Serve::drain`], [`Drained`] |
+//! | end event streams and gRPC streams when the server drains | [`until_drain`](until_drain()) |
 //! | tell a WebSocket that the server drains | [`DrainSignal`] |
 //! | know that a client has left | [`Gone`] |
 //! | know who the client is | [`Serve::on_connection`], [`Peer`]; behind proxies [`Trusted`] |
@@ -72,6 +73,7 @@ mod takeover;
 pub mod tls;
 mod trusted;
 mod unread;
+mod until_drain;
 mod version;
 mod wait;
 
@@ -87,3 +89,4 @@ pub use peer::Peer;
 pub use request_body::RequestBody;
 pub use serve::{Serve, Serving, serve};
 pub use trusted::Trusted;
+pub use until_drain::{UntilDrain, until_drain};

@@ -183,8 +183,9 @@ impl<L: Accept, S> Serve<L, S> {
 impl<L: Accept, S: HttpService> Serve<L, S> {
     /// Serves until `signal` is ready, and then shuts down: the listener and idle connections are closed, and other
     /// connections finish their requests and accept no further ones (`Connection: close`, GOAWAY). Responses with a
-    /// [`GracefulClose`](crate::body::GracefulClose) are told to end, and tasks that wait for a
-    /// [`DrainSignal`](super::DrainSignal) are notified. Connections still open at the `deadline`, counted from the signal, are reset.
+    /// [`GracefulClose`](crate::body::GracefulClose) are told to end: those of a [`Hub`](crate::sse), and others to which
+    /// [`until_drain`](super::until_drain()) was applied. Tasks that wait for a [`DrainSignal`](super::DrainSignal) are
+    /// notified. Connections still open at the `deadline`, counted from the signal, are reset.
     ///
     /// Connections that the kernel has accepted are served, and so is a request that is arriving: a connection is idle
     /// if it receives nothing for a quarter of a second after the signal.

@@ -17,4 +17,5 @@ mod memory;
 mod serve;
 mod smuggling;
 mod takeover;
+mod until_drain;
 mod websockets;

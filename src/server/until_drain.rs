@@ -1,0 +1,302 @@
+//! Ends event streams and gRPC streams that do not end by themselves when the server drains.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use http::header::{CONTENT_ENCODING, HeaderMap, HeaderValue};
+use http::{HeaderName, Response};
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::adapter::is_grpc;
+use super::framing::is_events;
+use super::lock::lock;
+use crate::body::GracefulClose;
+
+/// Maximum number of ready frames that follow the signal. A body that always has one would not end otherwise.
+const LAST_FRAMES: u32 = 32;
+
+/// Ends an endless response in order when the server [drains](super::Serve::drain), which would reset it at the deadline
+/// otherwise.
+///
+/// | `Content-Type` | end |
+/// |---|---|
+/// | `text/event-stream` | between two frames; a browser then reconnects, to another server |
+/// | `application/grpc` | between two frames, with the status `UNAVAILABLE`, which asks clients to try again |
+/// | any other | unchanged: the client would take a part of the response for all of it |
+///
+/// Frames that are ready still leave, at most 32. A response of known length, a compressed one, and one that has a
+/// [`GracefulClose`], such as that of a [`Hub`](crate::sse), are unchanged. Apply it inside of layers that compress.
+///
+/// Do not apply it to streams that end by themselves soon, such as the tokens of a model: those are served until the
+/// deadline.
+///
+/// With axum, in the handler:
+///
+/// ```
+/// use std::convert::Infallible;
+///
+/// use axum::response::sse::{Event, Sse};
+/// use axum::response::{IntoResponse, Response};
+/// use futures_util::Stream;
+/// use millstream::server::until_drain;
+///
+/// fn news(events: impl Stream<Item = Result<Event, Infallible>> + Send + 'static) -> Response {
+///     until_drain(Sse::new(events).into_response()).into_response()
+/// }
+/// ```
+///
+/// For all routes of an axum `Router`, or all methods of a service of tonic:
+///
+/// ```
+/// use millstream::server::until_drain;
+/// use tower::util::{MapResponseLayer, ServiceExt};
+///
+/// # fn run(router: axum::Router, routes: tonic::service::Routes) {
+/// let router = router.layer(MapResponseLayer::new(until_drain));
+/// let grpc = routes.map_response(until_drain);
+/// # async { millstream::server::serve(millstream::net::TcpListener::bind("").await?, grpc).await };
+/// # drop(router);
+/// # }
+/// ```
+pub fn until_drain<B: Body>(mut response: Response<B>) -> Response<UntilDrain<B>> {
+    let body = response.body();
+    let has_end = body.is_end_stream() || body.size_hint().exact().is_some();
+    let is_other =
+        response.headers().contains_key(CONTENT_ENCODING) || response.extensions().get::<GracefulClose>().is_some();
+    let kind = match response.headers() {
+        _ if has_end || is_other => None,
+        fields if is_events(fields) => Some(Kind::Events),
+        fields if is_grpc(fields) => Some(Kind::Grpc),
+        _ => None,
+    };
+    let end = kind.map(|kind| {
+        let signal = Arc::<Signal>::default();
+        let drains = Arc::clone(&signal);
+        response.extensions_mut().insert(GracefulClose::new(move || drains.set()));
+        End { signal, kind, left: LAST_FRAMES, is_over: false }
+    });
+    response.map(|body| UntilDrain { body, end })
+}
+
+pin_project! {
+    /// The body of a response from [`until_drain`].
+    pub struct UntilDrain<B> {
+        #[pin]
+        body: B,
+        // `None` if the body is unchanged.
+        end: Option<End>,
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Events,
+    Grpc,
+}
+
+struct End {
+    signal: Arc<Signal>,
+    kind: Kind,
+    /// Number of frames that may still follow the signal.
+    left: u32,
+    is_over: bool,
+}
+
+#[derive(Default)]
+struct Signal(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    is_set: bool,
+    waker: Option<Waker>,
+}
+
+impl Signal {
+    fn set(&self) {
+        let mut state = lock(&self.0);
+        state.is_set = true;
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn is_set(&self) -> bool {
+        lock(&self.0).is_set
+    }
+
+    /// Returns whether it is set, or else wakes the task when it is.
+    fn poll_set(&self, cx: &Context<'_>) -> bool {
+        let mut state = lock(&self.0);
+        if !state.is_set && !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            state.waker = Some(cx.waker().clone());
+        }
+        state.is_set
+    }
+}
+
+impl Kind {
+    /// Returns the last frame.
+    fn last<D>(self) -> Option<Frame<D>> {
+        let fields = [
+            (HeaderName::from_static("grpc-status"), HeaderValue::from_static("14")),
+            (HeaderName::from_static("grpc-message"), HeaderValue::from_static("the server shuts down")),
+        ];
+        match self {
+            Self::Events => None,
+            Self::Grpc => Some(Frame::trailers(HeaderMap::from_iter(fields))),
+        }
+    }
+}
+
+impl<B: Body> Body for UntilDrain<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let me = self.project();
+        let Some(end) = me.end else { return me.body.poll_frame(cx) };
+        if end.is_over {
+            return Poll::Ready(None);
+        }
+        if end.left > 0 {
+            if let Poll::Ready(frame) = me.body.poll_frame(cx) {
+                end.is_over = frame.is_none();
+                if end.signal.is_set() {
+                    end.left -= 1;
+                }
+                return Poll::Ready(frame);
+            }
+            if !end.signal.poll_set(cx) {
+                return Poll::Pending;
+            }
+        }
+        end.is_over = true;
+        Poll::Ready(end.kind.last().map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream() || self.end.as_ref().is_some_and(|end| end.is_over)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.end {
+            Some(_) => SizeHint::default(),
+            None => self.body.size_hint(),
+        }
+    }
+}
+
+impl<B: fmt::Debug> fmt::Debug for UntilDrain<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = self.end.as_ref().map(|end| end.kind);
+        f.debug_struct("UntilDrain").field("body", &self.body).field("kind", &kind).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    /// A body of ready frames, or one that waits.
+    struct Endless {
+        is_ready: bool,
+        len: Option<u64>,
+    }
+
+    impl Body for Endless {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            if self.is_ready { Poll::Ready(Some(Ok(Frame::data(Bytes::from("x"))))) } else { Poll::Pending }
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            self.len.map_or_else(SizeHint::default, SizeHint::with_exact)
+        }
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn response(is_ready: bool, kind: &'static str) -> Response<UntilDrain<Endless>> {
+        let response = Response::builder().header("content-type", kind);
+        until_drain(response.body(Endless { is_ready, len: None }).unwrap())
+    }
+
+    fn poll(response: &mut Response<UntilDrain<Endless>>) -> Poll<Option<Frame<Bytes>>> {
+        let frame = Pin::new(response.body_mut()).poll_frame(&mut Context::from_waker(Waker::noop()));
+        frame.map(|frame| frame.map(|frame| frame.unwrap()))
+    }
+
+    fn drain(response: &Response<UntilDrain<Endless>>) {
+        response.extensions().get::<GracefulClose>().expect("it can end").end();
+    }
+
+    #[test]
+    fn a_body_that_waits_is_woken_and_ends() {
+        let mut events = response(false, "text/event-stream; charset=utf-8");
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        let pending = Pin::new(events.body_mut()).poll_frame(&mut Context::from_waker(&waker));
+        assert!(pending.is_pending() && !events.body().is_end_stream());
+        drain(&events);
+        assert!(woken.0.load(Ordering::Relaxed));
+        assert!(matches!(poll(&mut events), Poll::Ready(None)));
+        assert!(events.body().is_end_stream());
+
+        let mut grpc = response(false, "application/grpc+proto");
+        assert!(poll(&mut grpc).is_pending());
+        drain(&grpc);
+        let Poll::Ready(Some(frame)) = poll(&mut grpc) else { panic!("no trailers") };
+        assert_eq!(frame.into_trailers().unwrap()["grpc-status"], "14");
+        assert!(matches!(poll(&mut grpc), Poll::Ready(None)));
+    }
+
+    #[test]
+    fn frames_that_are_ready_follow_the_signal_but_not_for_ever() {
+        let mut events = response(true, "text/event-stream");
+        for _ in 0..1000 {
+            assert!(matches!(poll(&mut events), Poll::Ready(Some(_))));
+        }
+        drain(&events);
+        let last = std::iter::from_fn(|| match poll(&mut events) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => panic!("it waits"),
+        });
+        assert_eq!(last.take(1000).count(), LAST_FRAMES as usize);
+    }
+
+    #[test]
+    fn other_responses_are_unchanged() {
+        let is_changed = |response: &Response<UntilDrain<Endless>>| response.body().end.is_some();
+        assert!(is_changed(&response(true, "text/event-stream")));
+        for kind in ["text/plain", "application/json", "application/grpc-web+proto"] {
+            assert!(!is_changed(&response(true, kind)), "{kind}");
+        }
+        let events = || Response::builder().header("content-type", "text/event-stream");
+        let known = until_drain(events().body(Endless { is_ready: true, len: Some(3) }).unwrap());
+        assert!(!is_changed(&known) && known.body().size_hint().exact() == Some(3));
+        let gzip = events().header("content-encoding", "gzip").body(Endless { is_ready: true, len: None });
+        assert!(!is_changed(&until_drain(gzip.unwrap())));
+        let own = events().extension(GracefulClose::new(|| ())).body(Endless { is_ready: true, len: None });
+        assert!(!is_changed(&until_drain(own.unwrap())));
+    }
+}
