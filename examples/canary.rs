@@ -77,11 +77,12 @@ async fn run(Options { listen, admin, trust: trusted }: Options) -> Result<(), S
     let public = bind(listen).await?;
     let operator = bind(admin).await?;
     let address = |listener: &TcpListener| listener.local_addr().map_err(|e| e.to_string());
+    let interrupted = cli::interrupted().map_err(|e| e.to_string())?;
     println!("http://{}/ is public\nhttp://{}/canary is for the operator", address(&public)?, address(&operator)?);
     tokio::select! {
         served = serve(public, service) => served,
         served = serve(operator, admin_routes(handle)) => served,
-        interrupted = tokio::signal::ctrl_c() => interrupted,
+        () = interrupted => Ok(()),
     }
     .map_err(|e| e.to_string())
 }

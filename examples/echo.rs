@@ -1,7 +1,7 @@
 //! Echoes every message: the smallest server for pipelining peers.
 //!
 //! `cargo run --release --example echo` listens on `127.0.0.1:7007`
-//! until Ctrl-C. Messages that arrive together are answered with one write. No message is allocated, except that the
+//! until Ctrl-C or SIGTERM. Messages that arrive together are answered with one write. No message is allocated, except that the
 //! line codec makes a `String` of each.
 
 use std::net::SocketAddr;
@@ -55,10 +55,11 @@ async fn run(options: &Options) -> Result<(), String> {
         Framing::Lines => ("lines", options.workers),
         Framing::Length => ("messages with their length before them", options.workers),
     };
+    let interrupted = cli::interrupted().map_err(|e| e.to_string())?;
     println!("tcp://{address} echoes {what}, workers: {workers}");
     tokio::select! {
         ended = accept(listener, options.framing) => ended,
-        interrupted = tokio::signal::ctrl_c() => interrupted,
+        () = interrupted => Ok(()),
     }
     .map_err(|e| format!("{address}: {e}"))
 }

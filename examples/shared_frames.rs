@@ -68,6 +68,7 @@ async fn run(options: Options) -> Result<(), String> {
     let service = Arc::new(Service { producers: bind(&producers).await?, consumers: bind(&consumers).await? });
     let listener = TcpListener::bind(listen).await.map_err(|e| report(&e))?;
     let addr = listener.local_addr().map_err(|e| report(&e))?;
+    let interrupted = cli::interrupted().map_err(|e| format!("no signals: {e}"))?;
     println!("http://{addr}/ streams from {}, uploads go to {}", producers.display(), consumers.display());
     let service = tower::service_fn(move |request| {
         let service = Arc::clone(&service);
@@ -77,7 +78,7 @@ async fn run(options: Options) -> Result<(), String> {
     let serving = serve(listener, service).limits(Limits::default().streaming(|_| true));
     tokio::select! {
         served = serving => served.map_err(|e| report(&e)),
-        interrupted = tokio::signal::ctrl_c() => interrupted.map_err(|e| format!("no signals: {e}")),
+        () = interrupted => Ok(()),
     }
 }
 

@@ -46,10 +46,11 @@ fn main() -> ExitCode {
 
 async fn run(options: &Options) -> io::Result<()> {
     let listener = TcpListener::bind(options.listen).await?;
+    let interrupted = cli::interrupted()?;
     println!("http://{}/ serves {}, workers: {}", listener.local_addr()?, options.root.display(), options.workers);
     tokio::select! {
         () = accept(listener, &options.root) => Ok(()),
-        interrupted = tokio::signal::ctrl_c() => interrupted,
+        () = interrupted => Ok(()),
     }
 }
 

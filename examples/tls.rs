@@ -1,6 +1,6 @@
 //! A directory over TLS: HTTP/2 and HTTP/1.1 by ALPN, and a certificate that can be replaced without a restart.
 //!
-//! `cargo run --release --features tls --example tls -- --root DIR` listens on `127.0.0.1:8443` until Ctrl-C. Without
+//! `cargo run --release --features tls --example tls -- --root DIR` listens on `127.0.0.1:8443` until Ctrl-C or SIGTERM. Without
 //! `--cert` and `--key` it creates a self-signed certificate for `localhost`, and a new one at SIGHUP. With them it
 //! reloads both files at SIGHUP, the signal that renewal tools send, and checks them for changes once a minute.
 
@@ -103,7 +103,8 @@ async fn run(options: Options) -> Result<(), String> {
     let listener = listener.map_err(|e| format!("{e}; choose another address with --listen"))?;
     let address = listener.local_addr().map_err(|e| e.to_string())?;
     println!("https://{address}/NAME serves {}", options.root.display());
-    let drained = serve(listener, files).tls(tls).drain(tokio::signal::ctrl_c(), Duration::from_secs(5)).await;
+    let interrupted = cli::interrupted().map_err(|e| e.to_string())?;
+    let drained = serve(listener, files).tls(tls).drain(interrupted, cli::PATIENCE).await;
     drained.map(drop).map_err(|e| format!("{address}: {e}"))
 }
 

@@ -19,10 +19,10 @@ pub(crate) struct Options {
     pub(crate) workers: NonZeroUsize,
 }
 
-/// Returns the absolute path of a directory.
+/// Returns the absolute path of a directory. Symbolic links stay in it, so that a deployment may switch them.
 pub(crate) fn directory(path: &str) -> Result<PathBuf, String> {
-    match Path::new(path).canonicalize() {
-        Ok(path) if path.is_dir() => Ok(path),
+    match Path::new(path).metadata() {
+        Ok(found) if found.is_dir() => std::path::absolute(path).map_err(|e| e.to_string()),
         Ok(_) => Err("this is a file, give a directory".to_owned()),
         Err(e) => Err(format!("{e}; give an existing directory")),
     }

@@ -67,11 +67,12 @@ async fn main() -> ExitCode {
 
 async fn serve(addr: SocketAddr) -> Result<(), String> {
     let listener = TcpListener::bind(addr).await.map_err(|e| format!("{e}; choose another address with --listen"))?;
+    let interrupted = cli::interrupted().map_err(|e| e.to_string())?;
     println!("http://{} serves millstream.example.Ticks", listener.local_addr().map_err(|e| e.to_string())?);
     tokio::select! {
         // Stock tonic calls `serve(addr, Ticks)` here.
         ended = Server::builder().serve_with_incoming(Ticks, listener.incoming()) => ended.map_err(|e| e.to_string()),
-        interrupted = tokio::signal::ctrl_c() => interrupted.map_err(|e| e.to_string()),
+        () = interrupted => Ok(()),
     }
 }
 

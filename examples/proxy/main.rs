@@ -1,7 +1,7 @@
 //! A proxy in front of one server, for HTTP or for plain bytes. Try it with the `serve` example behind it:
 //!
 //! `cargo run --release --features relay,tls --example proxy -- --to 127.0.0.1:8080`, then open `http://127.0.0.1:8082/`.
-//! `--help` lists the options. Ctrl-C ends it.
+//! `--help` lists the options. Ctrl-C or SIGTERM ends it, after the requests in progress.
 //!
 //! `relay::Proxy` passes on requests, and `copy::copy_bidirectional` bytes.
 
@@ -20,6 +20,8 @@ use millstream::server::tls::rustls::pki_types::CertificateDer;
 use millstream::server::tls::rustls::pki_types::pem::PemObject;
 use millstream::server::tls::rustls::{ClientConfig, RootCertStore};
 use millstream::server::{Limits, serve};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use options::{Listen, Options};
 use relay::relay;
@@ -43,24 +45,25 @@ fn main() -> ExitCode {
 }
 
 async fn run(options: Options) -> Result<(), String> {
-    let passing = async {
-        match options.listen.clone() {
-            Listen::Tcp(addr) => {
-                let listener = TcpListener::bind(addr).await?;
-                print_banner(&format!("http://{}/", listener.local_addr()?), &options);
-                pass(listener, options).await
+    let interrupted = cli::interrupted().map_err(|e| format!("no signals: {e}"))?;
+    let passed = match options.listen.clone() {
+        Listen::Tcp(addr) => match TcpListener::bind(addr).await {
+            Ok(listener) => {
+                let address = listener.local_addr().map_err(|e| e.to_string())?;
+                print_banner(&format!("http://{address}/"), &options);
+                pass(listener, options, interrupted).await
             }
-            Listen::Unix(path) => {
-                let listener = UnixListener::bind(&path).await?;
+            Err(e) => Err(e),
+        },
+        Listen::Unix(path) => match UnixListener::bind(&path).await {
+            Ok(listener) => {
                 print_banner(&format!("unix:{}", path.display()), &options);
-                pass(listener, options).await
+                pass(listener, options, interrupted).await
             }
-        }
+            Err(e) => Err(e),
+        },
     };
-    tokio::select! {
-        passed = passing => passed.map_err(|e| format!("{e}; choose another address with --listen")),
-        interrupted = tokio::signal::ctrl_c() => interrupted.map_err(|e| format!("no signals: {e}")),
-    }
+    passed.map_err(|e| format!("{e}; choose another address with --listen"))
 }
 
 fn print_banner(address: &str, options: &Options) {
@@ -82,11 +85,23 @@ fn trusting(ca: &Path) -> io::Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
-/// Forwards the connections of `listener`.
-async fn pass<L: Accept<Stream: AsFd>>(listener: L, options: Options) -> io::Result<()> {
+/// Forwards the connections of `listener` until the signal, and then finishes what is in progress.
+async fn pass<L: Accept<Stream: AsFd>>(
+    listener: L,
+    options: Options,
+    signal: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
     let (connect, answer) = options.timeouts();
     if options.tcp {
-        return relay(listener, Connector::new().timeout(connect), options.to).await;
+        let mut connections = JoinSet::new();
+        let relaying = relay(listener, Connector::new().timeout(connect), options.to, &mut connections);
+        tokio::select! {
+            failed = relaying => return failed,
+            () = signal => {}
+        }
+        // Connections that are left then are ended by the end of the process.
+        let _ = timeout(cli::PATIENCE, connections.join_all()).await;
+        return Ok(());
     }
     let prefix = match &options.ca {
         Some(_) => "https://",
@@ -101,5 +116,5 @@ async fn pass<L: Accept<Stream: AsFd>>(listener: L, options: Options) -> io::Res
     let proxy = options.stamps.into_iter().fold(proxy, |proxy, (name, value)| proxy.response_header(name, value));
     // The limit on body size is left to the server behind the proxy.
     let limits = Limits::default().streaming(|_| true);
-    serve(listener, proxy.build()).limits(limits).await
+    serve(listener, proxy.build()).limits(limits).drain(signal, cli::PATIENCE).await.map(drop)
 }

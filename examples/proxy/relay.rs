@@ -9,6 +9,7 @@ use millstream::copy::copy_bidirectional;
 use millstream::net::{Accept, Connector, UnixStream};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
 
 use super::report::report;
 
@@ -27,18 +28,20 @@ impl fmt::Display for Target {
     }
 }
 
-/// Connects each connection of `listener` to `to` and copies both ways until both directions have ended. An end is
-/// forwarded as an end. An error is forwarded as a reset, where the socket supports it, so that a truncated stream does
-/// not look complete.
+/// Connects each connection of `listener` to `to` and copies both ways until both directions have ended, each in a task
+/// of `connections`. An end is forwarded as an end. An error is forwarded as a reset, where the socket supports it, so
+/// that a truncated stream does not look complete.
 pub(crate) async fn relay<L: Accept<Stream: AsFd>>(
     listener: L,
     connector: Connector,
     to: Target,
+    connections: &mut JoinSet<()>,
 ) -> std::io::Result<()> {
     loop {
         let (client, _) = listener.accept().await?;
+        while connections.try_join_next().is_some() {}
         let (connector, to) = (connector.clone(), to.clone());
-        tokio::spawn(async move {
+        connections.spawn(async move {
             match &to {
                 Target::Tcp(host, port) => match connector.connect_to(host, *port).await {
                     Ok(upstream) => join(client, upstream).await,

@@ -1,7 +1,7 @@
 //! Serves a directory, events and tokens with millstream, and a page that shows the activity of the process.
 //!
 //! `cargo run --release --example serve` serves the current directory on `http://127.0.0.1:8080/`; `-- --help` lists
-//! the options that change that. Ctrl-C ends it.
+//! the options that change that. Ctrl-C or SIGTERM ends it, after the requests in progress.
 //!
 //! The service is an ordinary tower service with ordinary bodies. millstream provides the listener, the files, the
 //! metrics with their events, and `serve`; the `stock` example answers the same routes without millstream.
@@ -12,7 +12,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Parser;
 use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
@@ -23,7 +22,7 @@ use millstream::files::{Files, FilesBody};
 use millstream::middleware::{AllowedHostsLayer, Measure, Route as Name};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
-use millstream::server::RequestBody;
+use millstream::server::{RequestBody, UntilDrain, until_drain};
 use millstream::sse::{EventBody, Hub};
 use tower::Layer;
 
@@ -39,6 +38,8 @@ mod common;
 mod numbers;
 mod page;
 mod site;
+#[cfg(test)]
+mod tests;
 mod upload;
 
 /// Serves a directory, events and tokens, and a page with live numbers.
@@ -118,9 +119,6 @@ fn per_core(
     served.wait().map(drop).map_err(|e| format!("{address}: {e}"))
 }
 
-/// Time for requests to finish after an interrupt.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 fn elsewhere(error: io::Error) -> String {
     format!("{error}; choose another address with --listen")
 }
@@ -134,7 +132,7 @@ fn print_banner(options: &Options, address: SocketAddr, numbers: &Numbers) {
 async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<()> {
     let service = tower::service_fn(move |request| answer(request, app.clone()));
     let server = millstream::server::serve(listener, Measure::new().layer(service)).limits(upload::limits());
-    server.drain(tokio::signal::ctrl_c(), PATIENCE).await.map(drop)
+    server.drain(cli::interrupted()?, cli::PATIENCE).await.map(drop)
 }
 
 struct App {
@@ -172,7 +170,7 @@ impl App {
     }
 }
 
-type Body = Either<Reply<FilesBody>, EventBody>;
+type Body = Either<Reply<FilesBody>, Either<EventBody, UntilDrain<Reply<FilesBody>>>>;
 
 async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response<Body>, Infallible> {
     if !app.hosts.allows(&request) {
@@ -182,7 +180,7 @@ async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response
         return Ok(response.map(Either::Left));
     }
     if request.uri().path() == "/live" {
-        return Ok(named(app.names.live, app.live.subscribe(&request)).map(Either::Right));
+        return Ok(named(app.names.live, app.live.subscribe(&request)).map(Either::Left).map(Either::Right));
     }
     if let Some((dir, name)) = app.uploads.wants(request.uri().path()) {
         let name = name.to_owned();
@@ -201,6 +199,10 @@ async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response
         Route::File => {
             let found = app.files.get(request.method(), request.uri(), request.headers()).await;
             named(app.names.files, found.map(|body| Reply::File { body }))
+        }
+        // Unlike the tokens, these events have no end.
+        Route::Done(response) if request.uri().path() == "/events" => {
+            return Ok(until_drain(response).map(Either::Right).map(Either::Right));
         }
         Route::Done(response) => response,
     };
