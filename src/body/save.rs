@@ -99,6 +99,14 @@ pub struct Saved {
     pub verified: bool,
 }
 
+#[cfg(feature = "digest")]
+impl Saved {
+    /// Returns [`sha256`](Self::sha256) in 64 hexadecimal digits, as `sha256sum` prints it.
+    pub fn sha256_hex(&self) -> Option<String> {
+        self.sha256.map(|digest| digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
 impl Save {
     /// Saves to the file at `path`. Its directory must exist, and this process must be allowed to read and write it.
     /// Never build the path from text of a client without checking it.
@@ -195,11 +203,20 @@ impl Save {
     /// | `Repr-Digest` | the same, unless the body is a part: with `Content-Range` or [`continue_at`](Self::continue_at) |
     /// | `Content-MD5` | in the trailer section only if `Trailer` announces it |
     ///
-    /// A message without such fields is accepted: [`Saved::verified`] tells. The digests are those of the bytes that
+    /// A message without such fields is accepted, unless [`require_digest`](Self::require_digest) is set:
+    /// [`Saved::verified`] tells. The digests are those of the bytes that
     /// were sent, so save before a layer decodes them.
     #[cfg(feature = "digest")]
     pub fn verify(mut self, headers: &HeaderMap) -> Self {
         self.wanted.verify(headers);
+        self
+    }
+
+    /// Fails if no digest was verified, because the message has none that [`verify`](Self::verify) checks, or `verify`
+    /// was not called: [`SaveError::is_no_digest`]. The body is received first, because a digest may be in its trailers.
+    #[cfg(feature = "digest")]
+    pub fn require_digest(mut self) -> Self {
+        self.wanted.required = true;
         self
     }
 

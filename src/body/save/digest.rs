@@ -21,6 +21,8 @@ const CONTENT_MD5: &str = "Content-MD5";
 pub(super) struct Wanted {
     pub(super) sha256: bool,
     pub(super) crc32c: bool,
+    /// Whether a body without a digest is refused.
+    pub(super) required: bool,
     announced: Option<Announced>,
 }
 
@@ -54,6 +56,7 @@ pub(super) struct Digests {
     expected: Vec<Expected>,
     /// Whether trailers are checked.
     checks: bool,
+    required: bool,
     whole: bool,
 }
 
@@ -90,6 +93,7 @@ impl Wanted {
             md5: (md5 || md5_follows).then(Md5::new),
             expected,
             checks,
+            required: self.required,
             whole,
         })
     }
@@ -131,6 +135,9 @@ impl Digests {
                 Some(_) => return Err(Cause::Mismatch(field)),
                 None => {}
             }
+        }
+        if self.required && !verified {
+            return Err(Cause::NoDigest);
         }
         Ok(Found { sha256: sha256.filter(|_| self.reports), crc32c: self.crc32c, verified })
     }

@@ -34,6 +34,9 @@ pub(super) enum Cause {
     /// The name of the field.
     Mismatch(&'static str),
     Malformed(&'static str),
+    /// A digest is required, and there is none.
+    #[cfg(feature = "digest")]
+    NoDigest,
 }
 
 impl Cause {
@@ -96,6 +99,12 @@ impl SaveError {
         matches!(self.cause, Cause::Malformed(_))
     }
 
+    /// Returns whether the message has no digest, although [`Save::require_digest`](super::Save::require_digest) is set.
+    #[cfg(feature = "digest")]
+    pub fn is_no_digest(&self) -> bool {
+        matches!(self.cause, Cause::NoDigest)
+    }
+
     /// Returns whether the body failed, for example because the client left.
     pub fn is_body(&self) -> bool {
         matches!(self.cause, Cause::Body(_))
@@ -128,6 +137,8 @@ impl SaveError {
         match &self.cause {
             _ if self.is_too_large() => StatusCode::PAYLOAD_TOO_LARGE,
             Cause::Mismatch(_) | Cause::Malformed(_) | Cause::Body(_) => StatusCode::BAD_REQUEST,
+            #[cfg(feature = "digest")]
+            Cause::NoDigest => StatusCode::BAD_REQUEST,
             _ if self.is_already_exists() || self.is_wrong_offset() || self.is_busy() => StatusCode::CONFLICT,
             _ if self.is_no_space() => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -156,6 +167,8 @@ impl fmt::Display for SaveError {
             Cause::Body(_) => write!(f, "{}: the body was not received to its end", self.path.display())?,
             Cause::Mismatch(field) => write!(f, "{}: the body does not match its {field}", self.path.display())?,
             Cause::Malformed(field) => write!(f, "{}: the {field} of the body is malformed", self.path.display())?,
+            #[cfg(feature = "digest")]
+            Cause::NoDigest => write!(f, "{}: a digest is required; send Content-Digest", self.path.display())?,
         }
         match self.file_len {
             Some(len) => write!(f, "; the file has {len} bytes"),
@@ -170,6 +183,8 @@ impl Error for SaveError {
             Cause::File(error) => Some(error),
             Cause::TooLarge(_, error) | Cause::Body(error) => Some(&**error),
             Cause::Mismatch(_) | Cause::Malformed(_) => None,
+            #[cfg(feature = "digest")]
+            Cause::NoDigest => None,
         }
     }
 }
@@ -181,6 +196,8 @@ impl From<SaveError> for io::Error {
             Cause::TooLarge(..) => io::ErrorKind::FileTooLarge,
             Cause::Body(_) => io::ErrorKind::Other,
             Cause::Mismatch(_) | Cause::Malformed(_) => io::ErrorKind::InvalidData,
+            #[cfg(feature = "digest")]
+            Cause::NoDigest => io::ErrorKind::InvalidData,
         };
         Self::new(kind, error)
     }

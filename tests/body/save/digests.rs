@@ -162,6 +162,26 @@ fn what_is_not_known_or_not_of_this_body_is_not_checked() {
     });
 }
 
+#[test]
+fn a_digest_may_be_required() {
+    on_both(|| async {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let save = |lines: &[_]| Save::new(&path).verify(&headers(lines)).require_digest();
+        for lines in [vec![], vec![("content-digest", "sha-512=:AAAA:".to_owned())]] {
+            let error = saved(save(&lines), b"bytes", None).await.unwrap_err();
+            assert!(error.is_no_digest() && error.status() == 400, "{error}");
+        }
+        let error = saved(Save::new(&path).require_digest(), b"bytes", None).await.unwrap_err();
+        assert!(error.is_no_digest(), "nothing is verified without header fields: {error}");
+        only(dir.path(), &[]).await;
+        assert!(saved(save(&[("content-digest", sha(b"bytes"))]), b"bytes", None).await.unwrap().verified);
+        let trailers = headers(&[("content-digest", sha(b"other"))]);
+        assert!(saved(save(&[]), b"other", Some(trailers)).await.unwrap().verified);
+        holds(&path, b"other");
+    });
+}
+
 /// The digests are those of other implementations.
 #[test]
 fn digests_are_reported() {
@@ -172,6 +192,7 @@ fn digests_are_reported() {
             let save = Save::new(dir.path().join("file")).sha256().crc32c();
             let found = saved(save, &bytes, None).await.unwrap();
             assert_eq!(found.sha256, Some(sha256(&bytes)));
+            assert_eq!(found.sha256_hex(), Some(hex(&bytes)));
             let bitwise = bytes.iter().fold(!0u32, |crc, &byte| {
                 (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 })
             });
