@@ -98,12 +98,18 @@ impl AsFd for Listener {
 fn log_capabilities() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        for (name, support) in Capabilities::get().entries() {
-            if let Support::No(reason) = support {
-                log::unsupported(name, reason);
-            }
+        for (name, reason) in missing() {
+            log::unsupported(name, reason);
         }
     });
+}
+
+/// Returns what the machine lacks, and why. Kernel TLS is off unless a `Tls` asks for it, which reports its absence.
+fn missing() -> impl Iterator<Item = (&'static str, &'static str)> {
+    Capabilities::get().entries().into_iter().filter_map(|(name, support)| match support {
+        Support::No(reason) if name != "kernel_tls" => Some((name, &**reason)),
+        _ => None,
+    })
 }
 
 /// Reaction to a failed accept.
@@ -327,6 +333,13 @@ mod tests {
         accepted.await.unwrap();
         assert!(listener.accept::<()>(|_| Err(Errno::IO.into())).await.is_err());
         assert_eq!(start.elapsed().as_millis() / PAUSE.as_millis(), 10);
+    }
+
+    #[test]
+    fn an_absence_of_kernel_tls_is_left_to_those_who_ask_for_it() {
+        let entries = Capabilities::get().entries();
+        assert!(entries.iter().any(|(name, _)| *name == "kernel_tls"));
+        assert!(missing().all(|(name, _)| name != "kernel_tls"));
     }
 
     #[test]
