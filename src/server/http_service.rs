@@ -11,6 +11,15 @@ use super::request_body::RequestBody;
 
 /// A tower service that [`serve`](super::serve()) accepts, for example an axum `Router`. Implemented for every service
 /// of the right shape; implement [`tower::Service`](https://docs.rs/tower/latest/tower/trait.Service.html).
+///
+/// An axum `Router` is one itself; `router.into_make_service()` and `router.into_make_service_with_connect_info()` are
+/// not, because they are services for connections. Handlers find `ConnectInfo` without them (feature `axum`).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a service for the requests of this server",
+    note = "pass an axum `Router` itself, without `into_make_service` and `into_make_service_with_connect_info`",
+    note = "other services are `tower::Service<http::Request<millstream::server::RequestBody>>`, return an `http::Response` \
+            with a body that is `Send`, and are `Clone`, `Send` and `'static`, as are their futures"
+)]
 pub trait HttpService:
     Service<
         Request<RequestBody>,
@@ -25,6 +34,7 @@ pub trait HttpService:
     type ResponseBody: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 }
 
+#[diagnostic::do_not_recommend]
 impl<S, B> HttpService for S
 where
     S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>, Future: Send + 'static>

@@ -78,8 +78,9 @@ use crate::server::tls::Tls;
 /// server shuts its sending side down, discards what arrives, and closes the connection when the client does, or after
 /// 5 s without a byte, 30 s, or 64 MiB.
 ///
-/// The extensions of a request identify its peer. With the feature `axum`, handlers take `ConnectInfo<SocketAddr>`
-/// without `into_make_service_with_connect_info`; with the feature `tonic`, `remote_addr` is set by `TcpConnectInfo`.
+/// The extensions of a request identify its peer. With the feature `axum`, handlers take `ConnectInfo<SocketAddr>`: pass
+/// the `Router` itself, without `into_make_service_with_connect_info`, which is a service for connections. Without the
+/// feature such handlers compile and answer with 500. With the feature `tonic`, `remote_addr` is set by `TcpConnectInfo`.
 /// On a Unix socket the address is a [`std::os::unix::net::SocketAddr`], and tonic's services find an
 /// `Option<`[`Credentials`](crate::net::Credentials)`>`. With the feature `middleware`, layers and services find a
 /// `Connection`. [`on_connection`](Serve::on_connection) adds other values.
