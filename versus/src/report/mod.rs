@@ -3,6 +3,7 @@
 mod compare;
 mod frontier;
 mod page;
+mod plausible;
 mod statistics;
 mod summary;
 mod svg;
@@ -52,10 +53,13 @@ pub(crate) fn page_again(run: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints the tables of a run in Markdown, or puts them into a page in place of those of another run.
+/// Prints the tables of a run in Markdown, or puts them into a page in place of those of another run. Refuses a run in
+/// which a cell contradicts those of the next sizes.
 pub(crate) fn numbers(run: &Path, into: Option<&Path>) -> Result<(), String> {
     let results = Results::read(run)?;
-    let tables = text::markdown(&results, &Summary::all(&results));
+    let summaries = Summary::all(&results);
+    plausible::check(&summaries)?;
+    let tables = text::markdown(&results, &summaries);
     let Some(path) = into else {
         say(tables);
         return Ok(());

@@ -13,7 +13,7 @@ mod site;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use cell::{Cell, Unit};
+pub(crate) use cell::{Cell, Unit, Work, size};
 pub(crate) use exec::exec;
 pub(crate) use record::{Calls, Record, Results, Skipped};
 
