@@ -76,7 +76,7 @@ use crate::sse::log::{Log, Sink};
 /// | | |
 /// |---|---|
 /// | `slow` | the reader was too slow, see [`LagPolicy`] |
-/// | `expired` | it reconnected after the event behind its id was gone, or its id is unknown; later events follow |
+/// | `expired` | it reconnected after the event behind its id was gone, or its id is unknown; the events of the [ring](HubBuilder::replay) follow, not older ones of a log |
 /// | `lost` | the log has lost events |
 /// | `unreachable` | the log is unreachable for earlier events; the events of this hub follow |
 ///

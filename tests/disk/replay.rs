@@ -238,3 +238,21 @@ fn a_reader_moves_between_hubs() {
         appends.await.unwrap();
     });
 }
+
+/// As docs/guide/respond.md says.
+#[test]
+fn an_unknown_id_gets_what_is_in_memory_and_zero_gets_all() {
+    on_both(async || {
+        let dir = tempfile::tempdir().unwrap();
+        crate::filled(small(dir.path()), 5).await;
+        let disk = small(dir.path()).open().await.unwrap();
+        let hub = hub(&disk);
+        send(&hub, 5);
+        disk.flush().await.unwrap();
+        let [mut all, mut unknown] = ["0", "no-id-of-this-log"].map(|last| crate::reader(&hub, last));
+        assert_eq!(all.data(6).await, crate::numbers(0, 6));
+        let gap = unknown.next().await;
+        assert!(gap.is_gap() && gap.data.contains("null"), "{}", gap.data);
+        assert_eq!(unknown.next().await.data, "5");
+    });
+}

@@ -99,7 +99,8 @@ impl fmt::Display for DiskError {
         match self {
             Self::Locked { path } => write!(
                 f,
-                "{}: another log has this directory open; end the other process, or use one Disk and its clones",
+                "{}: another log has this directory open; in this process use clones of one Disk, or wait until the other \
+                 process has ended, which takes as long as it drains",
                 path.display()
             ),
             Self::Damaged { path, offset, reason } => write!(
