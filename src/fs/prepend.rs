@@ -24,7 +24,8 @@ use crate::sys::file::Access;
 /// Puts `header` before the contents of a file of any size: [`Prepend`] with its defaults.
 ///
 /// After `Ok` the new file survives a power cut. Readers, also after a crash at any moment, find the file either with
-/// the header or without it, complete.
+/// the header or without it, complete. The file must exist: use [`replace`](super::replace()) or
+/// [`append`](super::append()) to create one.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

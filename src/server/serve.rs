@@ -52,7 +52,7 @@ use crate::server::tls::Tls;
 /// | first request after connecting | 10 s | 408 if it was begun, GOAWAY; closed |
 /// | next request head of HTTP/1, from its first byte | 10 s | 408; closed |
 /// | no request | 75 s | GOAWAY; closed |
-/// | request body that is waited for | 1 KiB in 30 s | reading fails; 408 |
+/// | request body, while the service waits for it | 1 KiB in 30 s | reading fails; 408 if the service returns the error |
 /// | response that the peer takes too slowly | 8 KiB in 30 s | reset |
 /// | silent response after an HTTP/1 client has ended its side | 1 s | reset |
 /// | HTTP/2 peer that does not answer a PING | 20 s, after 60 s without a byte | closed |
