@@ -54,7 +54,7 @@ use crate::server::tls::Tls;
 /// | no request | 75 s | GOAWAY; closed |
 /// | request body, while the service waits for it | 1 KiB in 30 s | reading fails; 408 if the service returns the error |
 /// | response that the peer takes too slowly | 8 KiB in 30 s | reset |
-/// | silent response after an HTTP/1 client has ended its side | 1 s | reset |
+/// | response without bytes to send, after an HTTP/1 client has ended its side | 1 s | reset |
 /// | HTTP/2 peer that does not answer a PING | 20 s, after 60 s without a byte | closed |
 /// | request head | 16 KiB, 100 fields, 8 KiB path and query | 431, 414 |
 /// | request body | 2 MiB, unless it streams | 413 |

@@ -98,12 +98,12 @@ impl HubBuilder {
 
     /// Sets whether a server of this crate may write the events past the bodies of layers: `false`.
     ///
-    /// The hub [writes to connections itself](super::Hub#cost-of-a-reader) only if the response has an
-    /// [`EventBody`](super::EventBody) as its body. A layer, or a framework such as axum, puts it into a body of its own,
-    /// which has to see each frame. With this option the hub writes to these connections too, from the second event on,
-    /// and layers no longer see the events: they neither count nor log, drop or delay them. The first event has to
-    /// come out of the layers unchanged, in the task of the connection, and the response without `Content-Encoding`;
-    /// otherwise the layers see all events. A filter that passes the first event and would drop a later one cannot be
+    /// The hub [writes to connections itself](super::Hub#cost-of-a-reader) if the body of the response is an
+    /// [`EventBody`](super::EventBody). A layer, or a framework such as axum, wraps it in a body of another type. The task
+    /// of the connection then polls that body for each frame. With this option the hub writes to these connections too,
+    /// from the second event on, and layers no longer see the events: they neither count nor log, drop or delay them. The
+    /// first event has to come out of the layers unchanged, in the task of the connection, and the response without
+    /// `Content-Encoding`; otherwise the layers see all events. A filter that passes the first event and would drop a later one cannot be
     /// detected: do not use this option with one.
     ///
     /// A layer that wakes the task of the connection is polled. It may end the stream, or add bytes of its own; after
