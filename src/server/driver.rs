@@ -105,7 +105,7 @@ where
                         return Ok(true);
                     }
                     // A flood of them ends with the time for a head.
-                    None if conn_state.phase() < ShutdownPhase::TimedOut => {}
+                    None if conn_state.phase() < ShutdownPhase::TimedOut => tokio::task::yield_now().await,
                     None => break,
                 }
             }
