@@ -1,6 +1,6 @@
 //! The connection to an upstream that speaks HTTP/2, which all requests share.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -32,7 +32,7 @@ pub(super) struct Sender {
 /// The current connection, if there is one.
 #[derive(Default)]
 pub(super) struct Http2 {
-    current: Mutex<Current>,
+    current: Arc<Mutex<Current>>,
     connecting: tokio::sync::Mutex<()>,
 }
 
@@ -41,6 +41,26 @@ struct Current {
     sender: Option<Sender>,
     /// Number of the last connection.
     last: u64,
+}
+
+/// Forgets a connection when its task ends. hyper gives back a request that it did not take before the end when no sender of
+/// the connection is left.
+struct Ends {
+    current: Arc<Mutex<Current>>,
+    number: u64,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        forget(&self.current, self.number);
+    }
+}
+
+fn forget(current: &Mutex<Current>, number: u64) {
+    let forgotten =
+        current.lock().unwrap_or_else(PoisonError::into_inner).sender.take_if(|current| current.number == number);
+    // Without the lock: the last sender wakes a request.
+    drop(forgotten);
 }
 
 impl Http2 {
@@ -68,23 +88,33 @@ impl Http2 {
         builder.initial_max_send_streams(AT_FIRST);
         builder.timer(TokioTimer::new()).keep_alive_interval(PING);
         let (sender, connection) = builder.handshake(stream).await.map_err(Failure::Upstream)?;
-        tokio::spawn(connection);
         let mut current = self.lock();
         current.last += 1;
         let sender = Sender { sender, number: current.last };
-        current.sender = Some(sender.clone());
+        let last = current.sender.replace(sender.clone());
+        drop(current);
+        drop(last);
+        let ends = Ends { current: Arc::clone(&self.current), number: sender.number };
+        tokio::spawn(async move {
+            let _ends = ends;
+            // Its error is that of its requests.
+            let _ = connection.await;
+        });
         Ok(sender)
     }
 
     /// Makes the next request open a connection if this one is current. Requests in progress keep theirs.
     pub(super) fn forget(&self, number: u64) {
-        self.lock().sender.take_if(|current| current.number == number);
+        forget(&self.current, number);
     }
 }
 
 /// Sends a request and receives the head of its response.
 pub(super) async fn send(mut sender: Sender, request: Request<OutBody>) -> Result<Response<Incoming>, Failure> {
-    sender.sender.try_send_request(request).await.map_err(|mut failed| match failed.take_message() {
+    let answered = sender.sender.try_send_request(request);
+    // A sender that is kept while the request waits would hold the request, if the connection ends before hyper takes it.
+    drop(sender);
+    answered.await.map_err(|mut failed| match failed.take_message() {
         Some(request) => Failure::Unsent(Box::new(request)),
         None => Failure::Upstream(failed.into_error()),
     })
@@ -94,6 +124,7 @@ pub(super) async fn send(mut sender: Sender, request: Request<OutBody>) -> Resul
 mod tests {
     use super::*;
     use hyper_util::rt::TokioIo;
+    use std::task::{Context, Waker};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     #[tokio::test(start_paused = true)]
@@ -110,6 +141,44 @@ mod tests {
         assert!(matches!(failed, Err(Failure::Upstream(_))));
         assert!(http2.current().is_none(), "the connection is used no more");
         swallowing.abort();
+    }
+
+    /// Lets the other tasks run until a condition holds. Returns whether it does.
+    async fn comes_true(holds: impl Fn() -> bool) -> bool {
+        for _ in 0..1000 {
+            if holds() {
+                return true;
+            }
+            tokio::task::yield_now().await;
+        }
+        false
+    }
+
+    #[tokio::test]
+    async fn a_request_that_waits_keeps_no_sender() {
+        let (ours, _theirs) = duplex(1 << 16);
+        let http2 = Http2::default();
+        let Ok(sender) = http2.begin(TokioIo::new(ours), 1000).await else { panic!("no connection") };
+        let number = sender.number;
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let request = Request::get("http://mill/").body(OutBody::empty()).unwrap();
+        let mut sending = std::pin::pin!(send(sender, request));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(sending.as_mut().poll(&mut cx).is_pending());
+        assert!(comes_true(|| tasks() == 3).await, "one for requests, one for frames, one for the response");
+        http2.forget(number);
+        assert!(comes_true(|| tasks() == 2).await, "the task that takes requests ends with the last sender");
+        assert!(sending.poll(&mut cx).is_pending(), "the response is waited for");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_leaves_no_sender() {
+        let (ours, theirs) = duplex(1 << 16);
+        let http2 = Http2::default();
+        assert!(http2.begin(TokioIo::new(ours), 1000).await.is_ok());
+        assert!(http2.lock().sender.is_some());
+        drop(theirs);
+        assert!(comes_true(|| http2.lock().sender.is_none()).await);
     }
 
     #[tokio::test]
