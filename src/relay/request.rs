@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TE, TRANSFER_ENCODING};
-use http::uri::Uri;
+use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
 use hyper::upgrade::OnUpgrade;
@@ -31,11 +31,7 @@ impl Outgoing {
     {
         let version = request.version();
         let path = match request.uri().path_and_query() {
-            Some(path) if *request.method() != Method::CONNECT => match path.as_str().starts_with('?') {
-                // An absolute target without a path is one of the root, as it is shown.
-                true => path.to_string().parse().expect("internal: a path"),
-                false => path.clone(),
-            },
+            Some(path) if *request.method() != Method::CONNECT => rooted(path),
             _ => {
                 let text = "this proxy forwards requests with a path only";
                 return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
@@ -72,6 +68,17 @@ impl Outgoing {
             hold(&mut request);
         }
         Ok(Self { request, upload, change })
+    }
+}
+
+/// Returns the path. The empty one of an absolute target, which a query or a fragment may follow, is the root (RFC 9110
+/// §4.2.3).
+fn rooted(path: &PathAndQuery) -> PathAndQuery {
+    match path.as_str() {
+        // Also how http shows the empty path, which is no path of a target.
+        "/" => PathAndQuery::from_static("/"),
+        text if text.starts_with('?') => format!("/{text}").parse().expect("internal: a path"),
+        _ => path.clone(),
     }
 }
 

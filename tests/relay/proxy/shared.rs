@@ -149,11 +149,20 @@ fn an_absolute_target_without_a_path_is_one_of_the_root() {
         .await;
         for upstream_h2 in [false, true] {
             let addr = proxy(plan(upstream, upstream_h2)).await;
-            let mut client = Raw::connect(addr).await;
-            client.send("GET http://mill?x=1 HTTP/1.1\r\nHost: mill\r\n\r\n").await;
-            let head = client.head().await;
-            let target = client.body(head.content_length()).await.unwrap();
-            assert_eq!(String::from_utf8(target).unwrap(), "/?x=1", "HTTP/2: {upstream_h2}");
+            for (asked, expected) in [
+                ("GET http://mill", "/"),
+                ("GET http://mill#x", "/"),
+                ("GET http://mill?x=1", "/?x=1"),
+                ("GET http://mill?#x", "/?"),
+                ("OPTIONS *", "*"),
+                ("OPTIONS http://mill#x", "/"),
+            ] {
+                let mut client = Raw::connect(addr).await;
+                client.send(format!("{asked} HTTP/1.1\r\nHost: mill\r\n\r\n")).await;
+                let head = client.head().await;
+                let target = client.body(head.content_length()).await.unwrap();
+                assert_eq!(String::from_utf8(target).unwrap(), expected, "{asked}, HTTP/2: {upstream_h2}");
+            }
         }
     });
 }
