@@ -8,7 +8,8 @@ use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
 
 use super::body::ResponseBody;
 use super::builder::Options;
@@ -17,19 +18,22 @@ use super::fields;
 use super::gate::{Full, Gate, Place};
 use super::health::Health;
 use super::http1::Http1;
-use super::http2::{self, Http2, Sender};
+use super::http2::{self, Http2, Processed, Sender};
 use super::origin::Origin;
 use super::pool::Pool;
-use super::request::{Outgoing, again, into_http1, into_http2};
-use super::request_body::{OutBody, Progress};
+use super::request::{Outgoing, head, into_http1, into_http2};
+use super::request_body::{ALL_KEPT, OutBody, Upload};
 use super::stream::Stream;
 use super::tunnel::tunnel;
 
 /// What a client is told of a change to no protocol, or to one that may not be asked for.
 const UNASKED: &str = "the server behind this proxy changed the protocol without a request";
 
-/// How often a request is sent again. The first time it may get a shared connection that ends, and not yet the new one.
-const AGAIN: usize = 2;
+/// How often a request is sent again after connections of HTTP/2 that ended without it. An upstream that ends them after a few
+/// requests leaves out some of those that come together, each time.
+const AGAIN: usize = 16;
+/// How many of these another attempt costs, which is one more request for an upstream that refuses, or one more connection.
+const REFUSED: usize = 4;
 
 /// A proxy, as its clones share it.
 pub(super) struct Shared {
@@ -39,6 +43,8 @@ pub(super) struct Shared {
     pub(super) gate: Gate,
     pub(super) health: Health,
     http2: Http2,
+    /// For bodies of requests, in bytes.
+    room: Arc<Semaphore>,
 }
 
 /// A connection for a request.
@@ -54,7 +60,8 @@ impl Shared {
         let pool = Arc::new(Pool::new(options.idle, options.idle_timeout, options.heads));
         let gate = Gate::new(options.requests, options.queue.0, options.queue.1);
         let health = Health::new(options.breaker.0, options.breaker.1);
-        Self { origin, options, pool, gate, health, http2: Http2::default() }
+        let room = Arc::new(Semaphore::new(ALL_KEPT));
+        Self { origin, options, pool, gate, health, http2: Http2::default(), room }
     }
 
     pub(super) async fn answer(&self, outgoing: Outgoing) -> Answered {
@@ -73,10 +80,11 @@ impl Shared {
             // The rare ways have futures of their own, so that the common one is small.
             Some(client) => Box::pin(self.upgrade(request, upload.clone(), client, place)).await,
         };
-        if answered.is_err()
-            && let Some(status) = upload.as_ref().and_then(|upload| upload.failed())
-        {
-            answered = Err(Failure::Upload(status));
+        if let Some(upload) = &upload {
+            upload.settle();
+            if let Some(status) = upload.failed().filter(|_| answered.is_err()) {
+                answered = Err(Failure::Upload(status));
+            }
         }
         match &answered {
             Ok(_) => trial.answered(),
@@ -88,7 +96,7 @@ impl Shared {
         answered
     }
 
-    async fn send(&self, request: Request<OutBody>, upload: Option<Arc<Progress>>, place: Place) -> Answered {
+    async fn send(&self, request: Request<OutBody>, upload: Option<Arc<Upload>>, place: Place) -> Answered {
         let mut response = self.exchange(request, upload).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Failure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
@@ -98,28 +106,57 @@ impl Shared {
         Ok(response)
     }
 
-    /// Sends a request by a kept connection, or by a new one. It is sent again if hyper has not begun to send it, or if a
-    /// kept connection fails and the request may be repeated.
-    async fn exchange(&self, mut request: Request<OutBody>, upload: Option<Arc<Progress>>) -> Answered {
+    /// Sends a request by a kept connection, or by a new one. It is sent again if the upstream has certainly not processed it,
+    /// or if a kept connection fails and the request is idempotent.
+    async fn exchange(&self, mut request: Request<OutBody>, upload: Option<Arc<Upload>>) -> Answered {
         let mut kept = self.kept();
-        let may_repeat = kept.is_some() && upload.is_none() && request.method().is_idempotent();
-        let mut copy = may_repeat.then(|| again(&request));
-        let mut left = AGAIN;
+        let mut may_fail = request.method().is_idempotent();
+        let (mut left, mut failing_since) = (AGAIN, None);
         loop {
-            let link = match kept.take() {
-                Some(link) => link,
+            let (link, is_kept) = match kept.take() {
+                Some(link) => (link, true),
                 None => Box::pin(self.connect()).await?,
             };
+            may_fail &= is_kept;
+            let is_http2 = matches!(link, Link::Http2(_));
+            let copy = (is_http2 || may_fail).then(|| head(&request));
+            if let Some(upload) = &upload
+                && copy.is_some()
+            {
+                upload.keep(&self.room);
+            }
             let sent = match link {
                 Link::Http1(connection) => self.by_http1(connection, request, upload.clone()).await,
                 Link::Http2(sender) => Box::pin(self.by_http2(sender, request, upload.as_deref())).await,
             };
-            request = match (sent, copy.take()) {
-                (Err(Failure::Unsent(request)), _) if left > 0 => *request,
-                (Err(Failure::Upstream(_)), Some(copy)) => copy,
-                (done, _) => return done,
+            let failure = match sent {
+                Err(failure @ (Failure::Unsent(_) | Failure::Upstream(_))) => failure,
+                done => return done,
             };
-            left -= 1;
+            let cost = match &failure {
+                Failure::Unsent(_) if is_http2 => 1,
+                Failure::Unsent(_) => REFUSED,
+                Failure::Upstream(error) => match http2::processed(error) {
+                    Processed::Unseen => 1,
+                    Processed::Refused => REFUSED,
+                    Processed::Maybe if std::mem::take(&mut may_fail) => REFUSED,
+                    Processed::Maybe => return Err(failure),
+                },
+                _ => return Err(failure),
+            };
+            if cost > left || failing_since.get_or_insert_with(Instant::now).elapsed() > self.options.timeout {
+                return Err(failure);
+            }
+            left -= cost;
+            request = match (failure, copy) {
+                (Failure::Unsent(request), _) => *request,
+                (failure, None) => return Err(failure),
+                (failure, Some(head)) => {
+                    let body = upload.as_ref().map_or_else(|| Some(OutBody::empty()), Upload::again);
+                    let Some(body) = body else { return Err(failure) };
+                    head.map(|()| body)
+                }
+            };
         }
     }
 
@@ -129,14 +166,14 @@ impl Shared {
         shared.map(Link::Http2).or_else(|| self.pool.take().map(Link::Http1))
     }
 
-    /// Returns the shared connection, or a new one.
-    async fn connect(&self) -> Result<Link, Failure> {
+    /// Returns the shared connection if there is one now, or a new one, and whether it was there.
+    async fn connect(&self) -> Result<(Link, bool), Failure> {
         let mut connecting = None;
         if self.origin.expects_http2() {
             // All wait for one connection.
             let turn = timeout(self.origin.limit, self.http2.connecting()).await.map_err(|_| Failure::Timeout)?;
             if let Some(sender) = self.http2.current() {
-                return Ok(Link::Http2(sender));
+                return Ok((Link::Http2(sender), true));
             }
             // Unless the first has agreed on HTTP/1.1.
             connecting = Some(turn).filter(|_| self.origin.expects_http2());
@@ -147,7 +184,7 @@ impl Shared {
             false => Link::Http1(self.begin(stream)),
         };
         drop(connecting);
-        Ok(link)
+        Ok((link, false))
     }
 
     fn begin(&self, stream: Stream) -> Http1 {
@@ -155,13 +192,13 @@ impl Shared {
     }
 
     /// Waits for the head of a response, as long as the upload makes progress.
-    async fn in_time<T>(&self, upload: Option<&Progress>, answered: impl Future<Output = T>) -> Result<T, Failure> {
+    async fn in_time<T>(&self, upload: Option<&Upload>, answered: impl Future<Output = T>) -> Result<T, Failure> {
         let mut answered = pin!(answered);
         let mut seen = 0;
         loop {
             match timeout(self.options.timeout, answered.as_mut()).await {
                 Ok(answer) => return Ok(answer),
-                Err(_) => match upload.map_or(0, Progress::frames) {
+                Err(_) => match upload.map_or(0, Upload::frames) {
                     frames if frames != seen => seen = frames,
                     _ => return Err(Failure::Timeout),
                 },
@@ -174,7 +211,7 @@ impl Shared {
         &self,
         mut connection: Http1,
         mut request: Request<OutBody>,
-        upload: Option<Arc<Progress>>,
+        upload: Option<Arc<Upload>>,
     ) -> Answered {
         into_http1(&mut request, &self.origin);
         let answered = self.in_time(upload.as_deref(), connection.send(request)).await?;
@@ -196,13 +233,15 @@ impl Shared {
         }))
     }
 
-    async fn by_http2(&self, sender: Sender, mut request: Request<OutBody>, upload: Option<&Progress>) -> Answered {
+    async fn by_http2(&self, sender: Sender, mut request: Request<OutBody>, upload: Option<&Upload>) -> Answered {
         into_http2(&mut request, &self.origin);
         let number = sender.number;
         let answered = self.in_time(upload, http2::send(sender, request)).await.and_then(|answered| answered);
-        if let Err(Failure::Timeout | Failure::Unsent(_)) = answered {
-            // The connection may be dead.
-            self.http2.forget(number);
+        match &answered {
+            Ok(_) => {}
+            Err(Failure::Upstream(error)) if http2::is_of_stream(error) => {}
+            // The connection has ended, or may be dead.
+            Err(_) => self.http2.forget(number),
         }
         Ok(answered?.map(|body| self.spawned(body)))
     }
@@ -215,7 +254,7 @@ impl Shared {
     async fn upgrade(
         &self,
         mut request: Request<OutBody>,
-        upload: Option<Arc<Progress>>,
+        upload: Option<Arc<Upload>>,
         client: OnUpgrade,
         place: Place,
     ) -> Answered {

@@ -120,6 +120,34 @@ pub(super) async fn send(mut sender: Sender, request: Request<OutBody>) -> Resul
     })
 }
 
+/// Whether the upstream has processed a request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Processed {
+    Maybe,
+    /// It was not, because the upstream ends the connection (RFC 9113 §6.8).
+    Unseen,
+    /// It was not, because the upstream refused its stream (RFC 9113 §8.7).
+    Refused,
+}
+
+pub(super) fn processed(error: &hyper::Error) -> Processed {
+    match of_frames(error).filter(|error| error.is_remote()) {
+        Some(error) if error.is_go_away() => Processed::Unseen,
+        Some(error) if error.reason() == Some(h2::Reason::REFUSED_STREAM) => Processed::Refused,
+        _ => Processed::Maybe,
+    }
+}
+
+/// Returns whether only the stream of a request has failed, and not its connection.
+pub(super) fn is_of_stream(error: &hyper::Error) -> bool {
+    of_frames(error).is_some_and(|error| !error.is_go_away())
+}
+
+/// Returns the error of HTTP/2 itself. The streams that a received GOAWAY does not cover have it as their error, and no others.
+fn of_frames(error: &hyper::Error) -> Option<&h2::Error> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -70,9 +70,17 @@ use crate::body::direct::DirectBody;
 ///
 /// Requests above the [limits](ProxyBuilder::requests), or while the [circuit](ProxyBuilder::breaker) is open, get a 503.
 ///
-/// A request is sent again, over a new connection or the one that HTTP/2 shares, if hyper has not begun to send it, or if a
-/// kept connection or its stream fails before the head of the response is complete and the request is idempotent and has no
-/// body ([RFC 9110 §9.2.2](https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2)).
+/// A request is sent again, over a new connection or the one that HTTP/2 shares, in two cases:
+///
+/// - It was certainly not processed: hyper has not begun to send it, or an upstream of HTTP/2 refused its stream or ended the
+///   connection without it ([RFC 9113 §8.7](https://www.rfc-editor.org/rfc/rfc9113#section-8.7)). At most 16 times after
+///   connections of HTTP/2 that end, else 4 times.
+/// - A kept connection or its stream fails before the head of the response is complete, and the request is idempotent
+///   ([RFC 9110 §9.2.2](https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2)). Once.
+///
+/// For this the first 64 KiB of a body are kept until the head of the response, in requests over HTTP/2 and in idempotent ones
+/// over a kept connection; at most 16 MiB for all requests of a proxy. A request whose body is longer when it fails, or finds
+/// no room, is not sent again.
 ///
 /// # Upgrades
 ///

@@ -13,13 +13,13 @@ use super::builder::Options;
 use super::failure::Failure;
 use super::fields;
 use super::origin::Origin;
-use super::request_body::{BoxError, OutBody, Progress};
+use super::request_body::{BoxError, OutBody, Upload};
 use crate::server::identity;
 
 /// A request for the upstream, whatever version that speaks: the target is a path, and the host is in its field.
 pub(super) struct Outgoing {
     pub(super) request: Request<OutBody>,
-    pub(super) upload: Option<Arc<Progress>>,
+    pub(super) upload: Option<Arc<Upload>>,
     /// The client's side of a change of the protocol, if the request asks for one.
     pub(super) change: Option<OnUpgrade>,
 }
@@ -132,14 +132,14 @@ fn path(request: &Request<OutBody>) -> Uri {
     Uri::from(request.uri().path_and_query().expect("internal: a target with a path").clone())
 }
 
-/// Returns the same request. It has no body.
-pub(super) fn again(request: &Request<OutBody>) -> Request<OutBody> {
-    let mut again = Request::new(OutBody::empty());
-    *again.method_mut() = request.method().clone();
-    *again.uri_mut() = request.uri().clone();
-    *again.version_mut() = request.version();
-    *again.headers_mut() = request.headers().clone();
-    again
+/// Returns the head of a request. Its extensions are those of one attempt.
+pub(super) fn head(request: &Request<OutBody>) -> Request<()> {
+    let mut head = Request::new(());
+    *head.method_mut() = request.method().clone();
+    *head.uri_mut() = request.uri().clone();
+    *head.version_mut() = request.version();
+    *head.headers_mut() = request.headers().clone();
+    head
 }
 
 #[cfg(test)]

@@ -32,6 +32,47 @@ fn a_request_that_may_not_be_repeated_avoids_an_ended_connection() {
 }
 
 #[test]
+fn an_idempotent_request_with_a_body_is_sent_again_when_a_kept_connection_ends() {
+    on_both(async || {
+        // The second request of the first connection gets no answer.
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let upstream = raw_upstream(move |mut stream| {
+            let asked = Arc::clone(&count);
+            async move {
+                for nth in 1.. {
+                    let mut first = [0; 1];
+                    if stream.read_exact(&mut first).await.is_err() {
+                        return;
+                    }
+                    head_of(&mut stream).await;
+                    let mut body = [0; 5];
+                    stream.read_exact(&mut body).await.unwrap();
+                    assert_eq!(body, *b"hello");
+                    if nth == 2 {
+                        return drop(asked.fetch_add(1, Ordering::Relaxed));
+                    }
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+                }
+            }
+        })
+        .await;
+        for (method, expected) in [("PUT", 200), ("POST", 502)] {
+            asked.store(0, Ordering::Relaxed);
+            let built = plan(upstream, false).build();
+            let addr = proxy_of(built.clone()).await;
+            for expected in [200, expected] {
+                let mut client = Raw::connect(addr).await;
+                client.send(format!("{method} / HTTP/1.1\r\nHost: mill\r\nContent-Length: 5\r\n\r\nhello")).await;
+                assert_eq!(client.head().await.status, expected, "{method}");
+                soon("the request ends", || built.state().in_progress == 0).await;
+            }
+            assert_eq!(asked.load(Ordering::Relaxed), 1, "{method}");
+        }
+    });
+}
+
+#[test]
 fn an_ended_connection_gives_way_to_one_that_is_kept() {
     on_both(async || {
         let accepted = Arc::new(AtomicUsize::new(0));
@@ -163,7 +204,7 @@ fn requests_that_were_not_sent_go_over_another_connection() {
         client.send(format!("{method} /wait HTTP/1.1\r\nHost: mill\r\nContent-Length: 0\r\n\r\n")).await;
         client.head().await.status
     }
-    // Requests that hyper has begun to send are lost, even if they wait there, unless they may be repeated.
+    // The connection ends without a GOAWAY: requests that hyper has begun to send are lost, unless they are idempotent.
     on_both(async || {
         for (method, expected) in [("GET", REQUESTS..=REQUESTS), ("POST", 1..=REQUESTS - 1)] {
             let (upstream, waiting, end) = one_at_a_time().await;

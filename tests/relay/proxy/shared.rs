@@ -1,5 +1,7 @@
 //! Upstreams of HTTP/2, frame by frame (RFC 9113).
 
+use std::sync::Mutex;
+
 use http_body_util::Empty;
 
 use super::*;
@@ -9,6 +11,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -21,13 +24,19 @@ const REFUSED_STREAM: u8 = 7;
 const EMPTY: &[u8] = &[0x88, 0x0f, 13, 1, b'0'];
 
 /// The upstream's end of a connection.
-struct Frames(TcpStream);
+struct Frames {
+    stream: TcpStream,
+    /// Data of the requests, in the order of arrival.
+    data: Vec<u8>,
+}
 
 impl Frames {
+    /// With windows of 1 MiB, for each stream and for all.
     async fn begin(mut stream: TcpStream) -> Self {
         stream.read_exact(&mut [0; 24]).await.unwrap();
-        let mut this = Self(stream);
-        this.send(SETTINGS, 0, 0, &[]).await;
+        let mut this = Self { stream, data: Vec::new() };
+        this.send(SETTINGS, 0, 0, &[0, 4, 0, 16, 0, 0]).await;
+        this.send(WINDOW_UPDATE, 0, 0, &[0, 16, 0, 0]).await;
         this
     }
 
@@ -35,61 +44,169 @@ impl Frames {
     async fn send(&mut self, kind: u8, flags: u8, id: u32, payload: &[u8]) {
         let len = (payload.len() as u32).to_be_bytes();
         let head = [&len[1..], &[kind, flags], &id.to_be_bytes()].concat();
-        let _ = self.0.write_all(&[&head, payload].concat()).await;
+        let _ = self.stream.write_all(&[&head, payload].concat()).await;
     }
 
     /// Returns the kind and the stream of the next frame that is one of a stream; `None` at the end.
     async fn next(&mut self) -> Option<(u8, u32)> {
+        self.read().await.map(|(kind, _, id)| (kind, id))
+    }
+
+    /// Returns the kind, the flags and the stream.
+    async fn read(&mut self) -> Option<(u8, u8, u32)> {
         loop {
             let mut head = [0; 9];
-            self.0.read_exact(&mut head).await.ok()?;
+            self.stream.read_exact(&mut head).await.ok()?;
             let [a, b, c, kind, flags, id @ ..] = head;
-            self.0.read_exact(&mut vec![0; u32::from_be_bytes([0, a, b, c]) as usize]).await.ok()?;
+            let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+            self.stream.read_exact(&mut payload).await.ok()?;
+            if kind == DATA {
+                self.data.append(&mut payload);
+            }
             match (kind, u32::from_be_bytes(id)) {
                 (SETTINGS, _) if flags & ACK == 0 => self.send(SETTINGS, ACK, 0, &[]).await,
-                (DATA | HEADERS | RST_STREAM, id) => return Some((kind, id)),
+                (DATA | HEADERS | RST_STREAM, id) => return Some((kind, flags, id)),
                 _ => {}
             }
         }
     }
+
+    /// Returns the stream of the next request that is complete, and its body, if no other has one; `None` at the end.
+    async fn request(&mut self) -> Option<(u32, Vec<u8>)> {
+        loop {
+            match self.read().await? {
+                (DATA | HEADERS, flags, id) if flags & END_STREAM != 0 => {
+                    return Some((id, std::mem::take(&mut self.data)));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Says that no request was processed behind this stream.
+    async fn go_away(&mut self, last: u32) {
+        self.send(GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat()).await;
+    }
+
+    async fn refuse(&mut self, id: u32) {
+        self.send(RST_STREAM, 0, id, &[0, 0, 0, REFUSED_STREAM]).await;
+    }
+
+    async fn answer(&mut self, id: u32) {
+        self.send(HEADERS, END_STREAM | END_HEADERS, id, EMPTY).await;
+    }
 }
 
-/// Starts an upstream that answers all requests but the second of its first connection.
-async fn refusing(by: u8) -> SocketAddr {
+/// Sends a request with a body, and returns the status of its response.
+async fn ask(addr: SocketAddr, method: &str, body: &[u8]) -> u16 {
+    let mut client = Raw::connect(addr).await;
+    client.send(format!("{method} / HTTP/1.1\r\nHost: mill\r\nContent-Length: {}\r\n\r\n", body.len())).await;
+    client.send(body).await;
+    client.head().await.status
+}
+
+/// Starts an upstream that answers all requests but the second of its first connection. Returns the bodies of those that it
+/// answers.
+async fn refusing(by: u8) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
     let connections = AtomicUsize::new(0);
-    raw_upstream(move |stream| {
+    let bodies = Arc::<Mutex<Vec<Vec<u8>>>>::default();
+    let all = Arc::clone(&bodies);
+    let addr = raw_upstream(move |stream| {
         let is_first = connections.fetch_add(1, Ordering::Relaxed) == 0;
+        let all = Arc::clone(&all);
         async move {
             let mut frames = Frames::begin(stream).await;
             let mut last = 0;
-            while let Some((kind, id)) = frames.next().await {
-                match (kind, is_first && last == 1) {
-                    (HEADERS, true) if by == GOAWAY => frames.send(GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]).await,
-                    (HEADERS, true) => frames.send(RST_STREAM, 0, id, &[0, 0, 0, REFUSED_STREAM]).await,
-                    (HEADERS, false) => frames.send(HEADERS, END_STREAM | END_HEADERS, id, EMPTY).await,
-                    _ => {}
+            while let Some((id, body)) = frames.request().await {
+                match is_first && last == 1 {
+                    true if by == GOAWAY => frames.go_away(1).await,
+                    true => frames.refuse(id).await,
+                    false => {
+                        all.lock().unwrap().push(body);
+                        frames.answer(id).await;
+                    }
                 }
                 last = id;
             }
         }
     })
-    .await
+    .await;
+    (addr, bodies)
 }
 
 #[test]
-fn a_request_that_was_refused_is_sent_again() {
+fn a_request_that_was_refused_is_sent_again_with_its_body() {
     on_both(async || {
         for by in [RST_STREAM, GOAWAY] {
-            for (method, expected) in [("GET", 200), ("POST", 502)] {
-                let addr = proxy(plan(refusing(by).await, true)).await;
-                let mut statuses = Vec::new();
-                for method in ["GET", method, "GET"] {
-                    let mut client = Raw::connect(addr).await;
-                    client.send(format!("{method} / HTTP/1.1\r\nHost: mill\r\nContent-Length: 0\r\n\r\n")).await;
-                    statuses.push(client.head().await.status);
+            for (method, len, expected) in
+                [("GET", 0, 200), ("POST", 0, 200), ("POST", 5, 200), ("POST", 60_000, 200), ("POST", 100_000, 502)]
+            {
+                let (upstream, bodies) = refusing(by).await;
+                let addr = proxy(plan(upstream, true)).await;
+                let body = noise(len);
+                assert_eq!(ask(addr, "GET", b"").await, 200);
+                assert_eq!(ask(addr, method, &body).await, expected, "{method} of {len} bytes, frame {by}");
+                assert_eq!(ask(addr, "GET", b"").await, 200);
+                let mut all = vec![Vec::new(), body, Vec::new()];
+                if expected != 200 {
+                    all.remove(1);
                 }
-                assert_eq!(statuses, [200, expected, 200], "{method}, frame {by}");
+                assert!(*bodies.lock().unwrap() == all, "{method} of {len} bytes, frame {by}");
             }
+        }
+    });
+}
+
+#[test]
+fn an_upstream_that_refuses_always_is_asked_a_few_times() {
+    on_both(async || {
+        for (by, expected) in [(RST_STREAM, 5), (GOAWAY, 17)] {
+            let asked = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&asked);
+            let upstream = raw_upstream(move |stream| {
+                let asked = Arc::clone(&count);
+                async move {
+                    let mut frames = Frames::begin(stream).await;
+                    while let Some((id, _)) = frames.request().await {
+                        asked.fetch_add(1, Ordering::Relaxed);
+                        if by == GOAWAY { frames.go_away(0).await } else { frames.refuse(id).await }
+                    }
+                }
+            })
+            .await;
+            let addr = proxy(plan(upstream, true)).await;
+            assert_eq!(ask(addr, "POST", b"hello").await, 502);
+            assert_eq!(asked.load(Ordering::Relaxed), expected, "frame {by}");
+        }
+    });
+}
+
+#[test]
+fn a_request_that_may_have_been_processed_is_not_sent_again() {
+    on_both(async || {
+        // The second request gets no answer, and its connection ends.
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let upstream = raw_upstream(move |stream| {
+            let asked = Arc::clone(&count);
+            async move {
+                let mut frames = Frames::begin(stream).await;
+                while let Some((id, _)) = frames.request().await {
+                    if asked.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
+                        frames.go_away(id).await;
+                        return;
+                    }
+                    frames.answer(id).await;
+                }
+            }
+        })
+        .await;
+        let addr = proxy(plan(upstream, true)).await;
+        for (method, expected, sent) in [("POST", 502, 2), ("PUT", 200, 3)] {
+            asked.store(0, Ordering::Relaxed);
+            assert_eq!(ask(addr, "GET", b"").await, 200);
+            assert_eq!(ask(addr, method, b"hello").await, expected, "{method}");
+            assert_eq!(asked.load(Ordering::Relaxed), sent, "{method}");
         }
     });
 }
