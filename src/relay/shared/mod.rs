@@ -37,7 +37,8 @@
 //! # Trust
 //!
 //! The other process is not trusted. One that breaks the protocol, dies, or stops in the middle loses its connection, and
-//! the body fails as if its source had; nothing else is affected. Its frames are bounded by the credit. Who may connect
+//! the body fails as if its source had; nothing else is affected. The frames are bounded by the credit, and those of a
+//! sender also by its own limits. Who may connect
 //! is for the permissions of the socket to say: see [`UnixListenerBuilder::mode`](crate::net::UnixListenerBuilder::mode)
 //! and [`UnixStream::peer_cred`](crate::net::UnixStream::peer_cred).
 

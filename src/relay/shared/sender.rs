@@ -48,15 +48,16 @@ use crate::sys::{file, memfd};
 /// After the future of a method was dropped, some of the bytes may have been sent. Drop the sender then.
 pub struct FrameSender {
     link: Link,
-    /// Total credit that the other process has granted.
+    /// The credit that the other process has granted, within the limits of this side.
     granted: Credit,
     /// The unused part of it.
     credit: Credit,
     /// The frames in all.
     sent: Credit,
-    /// Frames that were sent and not returned, at most. Closing the last descriptor of a frame frees its pages, which is
-    /// left to this side: the other one may be sending on a busy thread.
-    kept: VecDeque<OwnedFd>,
+    /// Frames that were sent and not returned, at most, and never more than the used credit. Closing the last descriptor of
+    /// a frame frees its pages, which is left to this side: the other one may be sending on a busy thread.
+    kept: VecDeque<Filling>,
+    kept_bytes: u64,
     frame_max: usize,
     /// The frame that is being filled.
     filling: Option<Filling>,
@@ -73,6 +74,7 @@ struct Filling {
 #[must_use]
 pub struct FrameSenderBuilder {
     frame: usize,
+    limit: Credit,
     silence: Duration,
 }
 
@@ -87,6 +89,20 @@ impl FrameSenderBuilder {
     /// Sets the maximum length of a frame in bytes; 1 MiB by default, and never more than the credit.
     pub fn frame(mut self, bytes: usize) -> Self {
         self.frame = bytes.max(1);
+        self
+    }
+
+    /// Sets the maximum number of frames that are sent and not returned; 16 by default, at least 1. Each is an open
+    /// descriptor of this process. Credit of the other process beyond it is not used.
+    pub fn frames(mut self, most: u32) -> Self {
+        self.limit.frames = most.max(1);
+        self
+    }
+
+    /// Sets the maximum number of bytes in the frames that are sent and not returned, and so of each frame; 16 MiB by
+    /// default. Credit of the other process beyond it is not used.
+    pub fn bytes(mut self, most: u64) -> Self {
+        self.limit.bytes = most.max(1);
         self
     }
 
@@ -122,12 +138,16 @@ impl FrameSenderBuilder {
             credit: Credit::default(),
             sent: Credit::default(),
             kept: VecDeque::new(),
+            kept_bytes: 0,
             frame_max: self.frame,
             filling: None,
             silence: Silence::new(self.silence),
         };
         match poll_fn(|cx| sender.poll_message(cx)).await? {
-            Message::Hello(credit @ Credit { frames: 1.., .. }) => {
+            Message::Hello(Credit { frames: frames @ 1.., bytes }) => {
+                // The other process may grant more than this one can hold.
+                let limit = self.limit;
+                let credit = Credit { frames: frames.min(limit.frames), bytes: bytes.min(limit.bytes) };
                 (sender.granted, sender.credit) = (credit, credit);
                 sender.frame_max = usize::try_from(credit.bytes).map_or(self.frame, |bytes| bytes.min(self.frame));
                 Ok(sender)
@@ -141,7 +161,8 @@ impl FrameSenderBuilder {
 impl FrameSender {
     /// Returns a builder with default options.
     pub fn builder() -> FrameSenderBuilder {
-        FrameSenderBuilder { frame: 1 << 20, silence: Duration::from_secs(60) }
+        let limit = Credit { frames: 16, bytes: 16 << 20 };
+        FrameSenderBuilder { frame: 1 << 20, limit, silence: Duration::from_secs(60) }
     }
 
     /// Begins to send with default options; see [`FrameSenderBuilder::handshake`], also for errors and panics.
@@ -253,15 +274,15 @@ impl FrameSender {
 
     /// Sends the current frame.
     async fn flush(&mut self) -> Result<(), SharedError> {
-        let Some(Filling { file, len }) = self.filling.take() else { return Ok(()) };
-        memfd::seal(file.as_fd()).map_err(SharedError::io("seal a frame"))?;
+        let Some(filling) = self.filling.take() else { return Ok(()) };
+        memfd::seal(filling.file.as_fd()).map_err(SharedError::io("seal a frame"))?;
         // Takes credit that has come back already, so that no memory is kept for it.
         let ended = poll_fn(|cx| match self.poll_end(cx) {
             Poll::Ready(error) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Ready(Ok(())),
         });
         ended.await?;
-        let len = len as u64;
+        let len = filling.len as u64;
         let frame = Credit { frames: 1, bytes: len };
         self.credit = loop {
             if let Some(rest) = self.credit.minus(frame) {
@@ -270,10 +291,11 @@ impl FrameSender {
             let message = poll_fn(|cx| self.poll_message(cx)).await?;
             self.take(message)?;
         };
-        let sent = poll_fn(|cx| self.link.poll_send(cx, Message::Frame(len), Some(file.as_fd()))).await;
+        let sent = poll_fn(|cx| self.link.poll_send(cx, Message::Frame(len), Some(filling.file.as_fd()))).await;
         sent.map_err(SharedError::io("send a frame"))?;
         self.sent.count(len);
-        self.kept.push_back(file);
+        self.kept.push_back(filling);
+        self.kept_bytes += len;
         Ok(())
     }
 
@@ -287,8 +309,13 @@ impl FrameSender {
         };
         let sum = self.credit.plus(credit, self.granted);
         self.credit = sum.ok_or(SharedError::violation("more credit than was used"))?;
-        // In the order of sending, in which most come back.
-        self.kept.drain(..self.kept.len().min(credit.frames as usize));
+        // In the order of sending, in which most come back. Both numbers count, so that a wrong one keeps no more than the
+        // limits.
+        let used = self.granted.minus(self.credit).unwrap_or_default();
+        while self.kept.len() > used.frames as usize || self.kept_bytes > used.bytes {
+            let Some(returned) = self.kept.pop_front() else { break };
+            self.kept_bytes -= returned.len as u64;
+        }
         Ok(())
     }
 

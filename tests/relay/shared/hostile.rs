@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use millstream::relay::shared::{FrameReceiver, FrameSender, SharedError};
+use millstream::relay::shared::{FrameReceiver, FrameSender, FrameSenderBuilder, SharedError};
 use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::time::timeout;
 
@@ -215,6 +215,53 @@ fn a_receiver_that_returns_no_credit_is_given_up() {
         sender.send(&b"world"[..]).await.unwrap();
         let error = timeout(SOON, sender.send(&b"again"[..])).await.unwrap().unwrap_err();
         assert!(error.is_timeout(), "{error}");
+    });
+}
+
+/// Returns a sender whose peer grants all that a greeting can say.
+async fn lavished(builder: FrameSenderBuilder) -> (Peer, FrameSender) {
+    let (peer, stream) = Peer::pair();
+    peer.say(b"MSF1", u32::MAX, u64::MAX);
+    (peer, builder.silence(Duration::from_secs(1)).handshake(stream).await.unwrap())
+}
+
+#[test]
+fn a_receiver_that_grants_everything_and_returns_nothing_holds_the_limits_of_the_sender() {
+    on_both(async || {
+        for (builder, held) in [
+            (FrameSender::builder(), 16),
+            (FrameSender::builder().frames(3), 3),
+            (FrameSender::builder().bytes(5 * 99 + 98), 5),
+        ] {
+            let (_peer, mut sender) = lavished(builder).await;
+            for n in 0..held {
+                let sent = timeout(SOON, sender.send(&[7; 99][..])).await.unwrap();
+                sent.unwrap_or_else(|e| panic!("frame {n} of {held}: {e}"));
+            }
+            let error = timeout(SOON, sender.send(&[7; 99][..])).await.unwrap().expect_err("more than the limit");
+            assert!(error.is_timeout(), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_receiver_that_returns_other_bytes_than_frames_holds_the_limits_of_the_sender() {
+    if alone::ran_in_child() {
+        return;
+    }
+    on_both(async || {
+        const LEN: u32 = 64 << 10;
+        let builder = FrameSender::builder().frames(100).bytes(4 * u64::from(LEN));
+        let (peer, mut sender) = lavished(builder).await;
+        let bytes = noise(LEN as usize);
+        for _ in 0..10 {
+            for _ in 0..4 {
+                sender.send(&bytes[..]).await.unwrap();
+            }
+            peer.say(b"CRED", 1, 4 * u64::from(LEN));
+        }
+        sender.send(&bytes[..]).await.unwrap();
+        assert!(frames().0 <= 4, "{} frames are kept", frames().0);
     });
 }
 
