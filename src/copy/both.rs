@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::CopyReport;
-use super::ends::{Known, Source, Target};
+use super::ends::{End, Known, Source, Target};
 use super::engine::Engine;
 use super::error::{CopyError, Direction};
 use crate::fs::Step;
@@ -35,13 +35,18 @@ impl Way {
             shut.map_err(|e| CopyError::new(Step::Shutdown, dst.end().name(), self.engine.report(), e))?;
             self.ended = true;
         }
-        Poll::Ready(Ok(()))
+        // A stream of this crate ends behind its queue, where sending may still fail.
+        let End::Stream(stream) = dst.end() else { return Poll::Ready(Ok(())) };
+        let drained = ready!(stream.poll_drained(cx));
+        let name = || End::Stream(stream).name();
+        Poll::Ready(drained.map_err(|e| CopyError::new(Step::Shutdown, name(), self.engine.report(), e)))
     }
 }
 
 /// Copies everything from `a` to `b` and from `b` to `a`, until both have ended. Returns the reports in this order.
 ///
-/// The end of one side shuts down the sending side of the other; the other direction continues.
+/// The end of one side shuts down the sending side of the other; the other direction continues. A direction has ended
+/// once the kernel has accepted all its bytes.
 ///
 /// ```no_run
 /// # async fn relay(mut client: tokio::net::TcpStream, mut server: tokio::net::TcpStream) -> std::io::Result<()> {

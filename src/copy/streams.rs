@@ -69,6 +69,15 @@ impl Stream<'_> {
         }
     }
 
+    /// Waits until the kernel has accepted every byte that was written.
+    pub(super) fn poll_drained(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Ours(stream) => stream.poll_drained(cx),
+            Self::OursUnix(stream) => stream.poll_drained(cx),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
     /// Returns whether there may be bytes to take; if not, wakes the task later. Always true for streams of this crate.
     pub(super) fn may_have(&self, cx: &mut Context<'_>) -> bool {
         match self {

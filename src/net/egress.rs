@@ -10,6 +10,7 @@
 //! 3. While bytes are `away`, handed out to the ring, only the ring sends; new writes gather behind them.
 //! 4. A non-empty queue is scheduled, away or blocked, or the stream has failed.
 //! 5. Once bytes are lost nothing more is sent: the peer must not read on after a gap.
+//! 6. A shutdown ends the sending side of the socket once the queue is empty. Nothing is queued after a shutdown.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -193,7 +194,7 @@ impl Egress {
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
         self.report(&mut state)?;
-        if state.dead {
+        if state.dead || state.shut_down {
             return Poll::Ready(Err(Errno::PIPE.into()));
         }
         let offered = slices.iter().map(|slice| slice.bytes().len()).sum();
@@ -322,6 +323,7 @@ impl Egress {
                 self.moved(state, 0, waited - state.queue.len());
                 state.blocked = sent.is_none();
                 state.settle();
+                self.close_if_due(state);
             }
             Err(failure) => self.fail(state, failure),
         }
@@ -335,10 +337,6 @@ impl Egress {
             self.mark_reported(&mut state);
             return Poll::Ready(Err(failure.into()));
         }
-        self.poll_empty(&mut state, cx)
-    }
-
-    fn poll_empty(&self, state: &mut State, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if state.queued() == 0 {
             return Poll::Ready(Ok(()));
         }

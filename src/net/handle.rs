@@ -15,6 +15,8 @@ use super::credentials::Credentials;
 use super::egress::Egress;
 use super::profile::Profile;
 use super::send_strategy::SendStrategy;
+#[cfg(feature = "server")]
+use super::stats::Reason;
 use super::stats::{KernelStats, Pulse, Record, StreamStats};
 use crate::sys::fd::AsFd;
 use crate::sys::{socket, tcp};
@@ -108,6 +110,12 @@ impl Handle {
             #[cfg(feature = "server")]
             Watched::Counted(_) => Poll::Pending,
         }
+    }
+
+    /// Waits until the kernel has accepted every byte that was written. Only for the task that writes the stream.
+    #[cfg(feature = "server")]
+    pub(crate) fn poll_drained(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.egress().map_or(Poll::Ready(Ok(())), |egress| egress.poll_drained(cx, Reason::Flushed))
     }
 
     /// Returns the kernel's numbers, by two system calls; `None` once the stream is closed.

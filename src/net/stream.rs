@@ -168,10 +168,12 @@ macro_rules! stream {
             ///
             /// The error that ended the sending side; bytes queued at that time are lost.
             pub async fn flushed(&mut self) -> std::io::Result<()> {
-                std::future::poll_fn(|cx| {
-                    self.stream.egress.poll_drained(cx, $crate::net::stats::Reason::Flushed)
-                })
-                .await
+                std::future::poll_fn(|cx| self.poll_drained(cx)).await
+            }
+
+            /// As [`flushed`](Self::flushed), for one task.
+            pub(crate) fn poll_drained(&self, cx: &mut std::task::Context<'_>) -> std::task::Poll<std::io::Result<()>> {
+                self.stream.egress.poll_drained(cx, $crate::net::stats::Reason::Flushed)
             }
 
             /// Returns whether [`poll_receive_with`](Self::poll_receive_with) must not be called.
@@ -292,9 +294,9 @@ macro_rules! stream {
 
             fn poll_shutdown(
                 self: std::pin::Pin<&mut Self>,
-                cx: &mut std::task::Context<'_>,
+                _: &mut std::task::Context<'_>,
             ) -> std::task::Poll<std::io::Result<()>> {
-                self.stream.egress.poll_shutdown(cx)
+                std::task::Poll::Ready(self.stream.egress.shut_down())
             }
         }
     };

@@ -12,8 +12,6 @@ use tokio::net::ToSocketAddrs;
 use super::listener::{Listener, listener, stream_options};
 use super::options::Options;
 use super::profile::{Profile, ProfileSwitch};
-#[cfg(feature = "tls")]
-use super::stats::Reason;
 use super::stream::{Stream, stream};
 use crate::runtime::Turn;
 use crate::sys::fd::{AsFd, OwnedFd};
@@ -283,7 +281,10 @@ listener!(TcpListener, TcpStream, SocketAddr, socket::accept);
 /// enlarged (`SO_SNDBUF`, up to `net.core.wmem_max`). The rest is sent in the background while the peer keeps reading,
 /// even after the end of the runtime; process exit waits for it, at most 1 s. With a
 /// [linger](https://man7.org/linux/man-pages/man7/socket.7.html) time of zero the rest is discarded and the connection
-/// reset. After `shutdown` nothing is queued.
+/// reset.
+///
+/// `shutdown` does not wait either: it ends the stream behind the queued bytes, and later writes fail.
+/// [`flushed`](Self::flushed) then waits until the kernel has accepted the bytes and the end.
 ///
 /// # Differences from tokio's stream
 ///
@@ -338,11 +339,6 @@ impl TcpStream {
 /// Encryption by the kernel.
 #[cfg(feature = "tls")]
 impl TcpStream {
-    /// Waits until the kernel has taken all bytes.
-    pub(crate) fn poll_drained(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.egress.poll_drained(cx, Reason::Flushed)
-    }
-
     /// Makes the kernel encrypt what is written from now on, or replaces its keys. It must have taken all bytes.
     pub(crate) fn encrypt(&self, keys: &Keys) -> io::Result<()> {
         kernel_tls::encrypt(self.as_fd(), keys)

@@ -82,7 +82,9 @@ where
                 let ended = until_raised(&conn_state, ShutdownPhase::Abort, &mut connection, |connection| {
                     connection.as_mut().graceful_shutdown()
                 });
-                Next::Ended(ended.await.map_or_else(|_| Err(aborted()), |ended| ended.map_err(Into::into)))
+                let Ok(ended) = ended.await else { return Next::Ended(Err(aborted())) };
+                let drained = conn_state.drained().await;
+                Next::Ended(ended.map_err(Into::into).and(drained))
             })
         }
     }
@@ -127,10 +129,13 @@ where
             }
             (Ok(Outcome::Ended(ended)), Some(parts)) => {
                 drop(conn_state.handover.withdraw());
+                let mut drained = Ok(());
                 if ended.as_ref().map_or_else(hyper::Error::is_parse, |()| conn_state.requests.has_unread()) {
                     linger(parts.io, &conn_state).await;
+                } else {
+                    drained = conn_state.drained().await;
                 }
-                ended.map_err(Into::into)
+                ended.map_err(Into::into).and(drained)
             }
             (Err(phase), Some(parts)) => {
                 drop(conn_state.handover.withdraw());

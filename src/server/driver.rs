@@ -43,6 +43,7 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin> Driver<I> {
         let persists = self.body.take().is_some_and(|body| body.keeps_alive()) && !self.finishes;
         if !persists {
             poll_fn(|cx| Pin::new(&mut self.stream).poll_shutdown(cx)).await?;
+            conn_state.drained().await?;
         }
         Ok(persists)
     }
@@ -118,6 +119,7 @@ where
         return Err(aborted());
     }
     poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await?;
+    conn_state.drained().await?;
     Ok(false)
 }
 

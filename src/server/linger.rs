@@ -16,11 +16,14 @@ const QUIET: Duration = Duration::from_secs(5);
 const BYTES: usize = 64 << 20;
 const PIECE: usize = 16 << 10;
 
-/// Discards what the client sends until it ends the connection, within [`TIME`] and [`BYTES`]. The response was sent
-/// and the sending side shut down before. Closing a socket with unread bytes resets it, and a client that is reset
+/// Discards what the client sends until it ends the connection, within [`TIME`] and [`BYTES`] after the
+/// response was sent. The sending side was shut down before. Closing a socket with unread bytes resets it, and a client that is reset
 /// loses the unread response ([RFC 9112 §9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
 pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, conn_state: &ConnState) {
     conn_state.lingers();
+    if conn_state.drained().await.is_err() {
+        return;
+    }
     let discard = async {
         let end = Instant::now() + TIME;
         let (mut piece, mut left) = (vec![0; PIECE], BYTES);

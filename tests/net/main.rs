@@ -12,6 +12,7 @@ mod numbers;
 mod pace;
 mod profile;
 mod send_strategy;
+mod shutdown;
 mod stall;
 mod stream;
 mod unix;

@@ -51,7 +51,8 @@ async fn transfer<S: Family>(
             }
         }
         ours.shutdown().await.unwrap();
-        assert_eq!(ours.queued(), 0, "nothing is queued after shutdown");
+        ours.flushed().await.unwrap();
+        assert_eq!(ours.queued(), 0, "nothing is queued after a flush");
     });
     let mut got = Vec::with_capacity(len);
     let mut buf = vec![0; bite];

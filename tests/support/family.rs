@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use millstream::net::{TcpStream, UnixListener, UnixStream};
+use millstream::net::{Handle, TcpStream, UnixListener, UnixStream};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Longer than any test.
@@ -24,6 +24,8 @@ pub trait Family: AsyncRead + AsyncWrite + AsFd + Debug + Unpin + Send + Sized +
         Self::pair_with(LONG)
     }
 
+    fn handle(&self) -> Handle;
+
     fn queued(&self) -> usize;
 
     fn flushed(&mut self) -> impl Future<Output = io::Result<()>> + Send;
@@ -37,6 +39,10 @@ impl Family for TcpStream {
 
     async fn pair_with(gather: Duration) -> (Self, Self::Theirs) {
         super::pair_with(gather).await
+    }
+
+    fn handle(&self) -> Handle {
+        self.handle()
     }
 
     fn queued(&self) -> usize {
@@ -61,6 +67,10 @@ impl Family for UnixStream {
         let listener = UnixListener::builder().gather_limit(gather).bind(&path).await.unwrap();
         let client = tokio::net::UnixStream::connect(&path).await.unwrap();
         (listener.accept().await.unwrap().0, client)
+    }
+
+    fn handle(&self) -> Handle {
+        self.handle()
     }
 
     fn queued(&self) -> usize {

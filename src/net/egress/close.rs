@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use super::super::stats::Reason;
 use super::held_open::HeldOpen;
@@ -12,16 +11,27 @@ use crate::sys::fd::AsFd;
 use crate::sys::socket;
 
 impl Egress {
-    pub(in crate::net) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Ends the sending side behind the queued bytes, without waiting for them. Later writes fail.
+    pub(in crate::net) fn shut_down(&self) -> io::Result<()> {
         let mut state = self.state();
         self.send_queue(&mut state, Reason::Shutdown);
         self.report(&mut state)?;
-        ready!(self.poll_empty(&mut state, cx))?;
-        state.ended = true;
-        drop(state);
+        (state.ended, state.shut_down) = (true, true);
+        if state.queued() > 0 {
+            return self.check_runtime();
+        }
+        self.close_if_due(&mut state);
+        self.report(&mut state)
+    }
+
+    /// Closes the sending side of the socket if the owner has shut it down and nothing is queued.
+    pub(super) fn close_if_due(&self, state: &mut State) {
+        if !state.shut_down || state.queued() > 0 {
+            return;
+        }
         match socket::shutdown_write(self.as_fd()) {
-            Err(e) if e.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
-            done => Poll::Ready(done),
+            Err(e) if e.kind() != io::ErrorKind::NotConnected => self.fail(state, e.into()),
+            _ => {}
         }
     }
 

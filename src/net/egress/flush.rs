@@ -137,6 +137,9 @@ impl Flush for Egress {
             None if rest_by_ring => {}
             None => self.send_queue(&mut state, Reason::Turn),
         }
+        if state.failure.is_none() {
+            self.close_if_due(&mut state);
+        }
         state.settle();
         self.look(&mut state);
         let flush = state.needs_flush();

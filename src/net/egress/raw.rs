@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use super::super::stats::{Reason, Way};
 use super::Egress;
+use crate::sys::errno::Errno;
 use crate::sys::fd::BorrowedFd;
 
 impl Egress {
@@ -21,6 +22,9 @@ impl Egress {
         if let Some(failure) = state.failure {
             self.mark_reported(&mut state);
             return Poll::Ready(Err(failure.into()));
+        }
+        if state.shut_down {
+            return Poll::Ready(Err(Errno::PIPE.into()));
         }
         if state.queued() == 0 && !state.is_held() && self.may_send(&mut state, 0) {
             match self.writer.send(Way::Call, send) {

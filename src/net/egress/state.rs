@@ -37,8 +37,10 @@ pub(super) struct State {
     pub(super) unreported: bool,
     /// Whether bytes were lost, so that none may follow.
     pub(super) dead: bool,
-    /// Whether the kernel refuses all writes: the sending side was closed, or reading has failed.
+    /// Whether writes are refused: the sending side was shut down, or reading has failed.
     pub(super) ended: bool,
+    /// Whether the owner has shut the sending side down. The socket's own is closed behind the queue.
+    pub(super) shut_down: bool,
     pub(super) burst: usize,
     /// Gathered since the last flush: writes, bytes copied, bytes held.
     pub(super) uncounted: (u64, usize, usize),

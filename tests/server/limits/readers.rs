@@ -155,3 +155,34 @@ fn a_reader_that_takes_nothing_of_what_the_kernel_holds_is_reset() {
         assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
     });
 }
+
+#[test]
+fn a_reader_that_takes_nothing_of_the_last_response_is_reset() {
+    if crate::support::portable("the kernel is not asked about a connection") {
+        return;
+    }
+    on_both(async || {
+        let limit = Duration::from_secs(1);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // The end of the response waits in the stream when HTTP has finished it and has shut the stream down.
+        socket2::SockRef::from(&listener).set_send_buffer_size(4096).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; 60_000])));
+        let (tell, mut told) = tokio::sync::mpsc::channel(4);
+        let server = serve(listener, service)
+            .limits(Limits::default().write_stall(limit))
+            .on_connection(move |_, peer| tell.try_send(peer.handle().clone()).unwrap());
+        tokio::spawn(server.into_future());
+        let mut stalled = narrow(addr).await;
+        stalled.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\nConnection: close\r\n\r\n").await.unwrap();
+        let handle = told.recv().await.unwrap();
+        let closed = async {
+            while handle.stats().is_some() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), closed).await.expect("ended by the limit");
+        let read = stalled.read_to_end(&mut Vec::new()).await;
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    });
+}
