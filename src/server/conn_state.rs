@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Poll, Waker};
 
 use super::body_error::BoxError;
@@ -25,7 +25,8 @@ pub(super) struct ConnState {
     pub(super) limits: Arc<Limits>,
     pub(super) handle: Handle,
     pub(super) requests: Requests,
-    pub(super) unread: Unread,
+    /// Present over HTTP/2.
+    unread: OnceLock<Box<Unread>>,
     protocol: AtomicU8,
     phase: AtomicU8,
     /// Whether it carries something other than requests, in addition or instead.
@@ -73,7 +74,7 @@ impl ConnState {
             limits,
             handle,
             requests: Requests::default(),
-            unread: Unread::default(),
+            unread: OnceLock::new(),
             protocol: AtomicU8::new(Protocol::Unknown as u8),
             phase: AtomicU8::new(ShutdownPhase::Nothing as u8),
             tunnel: AtomicBool::new(false),
@@ -100,7 +101,15 @@ impl ConnState {
     }
 
     pub(super) fn speaks(&self, protocol: Protocol) {
+        if protocol == Protocol::Two {
+            self.unread.get_or_init(Box::default);
+        }
         self.protocol.store(protocol as u8, Ordering::Relaxed);
+    }
+
+    /// Returns the unread request bodies of a connection that speaks HTTP/2.
+    pub(super) fn unread(&self) -> Option<&Unread> {
+        self.unread.get().map(|unread| &**unread)
     }
 
     /// Returns the bytes received so far.

@@ -267,7 +267,7 @@ async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
     };
     conn_state.unless_raised(ShutdownPhase::TimedOut, end).await.map_err(|_| aborted())??;
     if answer.is_empty() {
-        return Ok(());
+        return conn_state.drained().await;
     }
     linger(stream, conn_state).await;
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())

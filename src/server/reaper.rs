@@ -14,7 +14,6 @@ use super::drain::Drained;
 use super::limits::Limits;
 use super::lock::lock;
 use super::protocols::Protocols;
-use super::unread::Held;
 use crate::counters::{Counter, Gauge, Present, count};
 use crate::net::Pulse;
 
@@ -139,7 +138,6 @@ struct Entry {
     is_tcp: Option<bool>,
     /// Requests by the time at which it was asked to rest.
     rested: u32,
-    unread: Held,
     drained: Drain,
 }
 
@@ -206,8 +204,7 @@ pub(super) async fn reaper(shared: Arc<Shared>) -> Drained {
 
 impl Entry {
     fn new(conn_state: Arc<ConnState>, now: Instant) -> Self {
-        let (seen, unread) = (Seen::new(now), Held::default());
-        Self { conn_state, seen, acknowledged: 0, is_tcp: None, rested: 0, unread, drained: Drain::No }
+        Self { conn_state, seen: Seen::new(now), acknowledged: 0, is_tcp: None, rested: 0, drained: Drain::No }
     }
 
     /// Returns the bytes that the kernel took and the peer did not acknowledge. A Unix socket has no acknowledgements,
@@ -244,8 +241,8 @@ impl Entry {
             pulse,
             held,
         };
-        if facts.protocol == Protocol::Two {
-            self.unread.bound(&conn_state.unread, pulse.received, limits.budget);
+        if let Some(unread) = conn_state.unread() {
+            unread.bound(pulse.received, limits.budget);
         }
         let verdict = self.seen.check(now, &facts, limits);
         // Not under the lock: a woken task may drop the body.

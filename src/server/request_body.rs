@@ -9,8 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::body_error::{BodyError, Cause};
-use super::conn_state::{ConnState, Protocol};
-use super::unread::Part;
+use super::conn_state::ConnState;
+use super::unread::{Part, Unread};
 use super::wait::Wait;
 use crate::counters::{Counter, count};
 
@@ -49,8 +49,7 @@ impl RequestBody {
     pub(super) fn new(incoming: Incoming, bounds: Bounds, conn_state: &Arc<ConnState>) -> Self {
         let conn_state = (!incoming.is_end_stream()).then(|| Arc::clone(conn_state));
         let number = conn_state.as_ref().map_or(0, |conn_state| conn_state.requests.arrives());
-        let shares = conn_state.as_ref().filter(|conn_state| conn_state.protocol() == Protocol::Two);
-        let part = shares.map(|conn_state| conn_state.unread.begin());
+        let part = conn_state.as_ref().and_then(|conn_state| conn_state.unread()).map(Unread::begin);
         Self { incoming, bounds, failed: None, conn_state, number, wait: None, part }
     }
 
@@ -90,22 +89,16 @@ impl RequestBody {
         }
     }
 
-    fn read(&mut self, bytes: u64) {
-        if let (Some(conn_state), Some(part)) = (&self.conn_state, &mut self.part) {
-            conn_state.unread.read(part, bytes);
-        }
-    }
-
-    fn catch_up(&mut self) {
-        if let (Some(conn_state), Some(part)) = (&self.conn_state, &mut self.part) {
-            conn_state.unread.catch_up(part, || conn_state.received());
-        }
+    /// The part of the body in what the connection holds.
+    fn held(&mut self) -> Option<(&ConnState, &Unread, &mut Part)> {
+        let conn_state = self.conn_state.as_deref()?;
+        Some((conn_state, conn_state.unread()?, self.part.as_mut()?))
     }
 
     fn end(&mut self) {
         let Some(conn_state) = self.conn_state.take() else { return };
-        if let Some(part) = self.part.take() {
-            conn_state.unread.end(part, || conn_state.received());
+        if let (Some(unread), Some(part)) = (conn_state.unread(), self.part.take()) {
+            unread.end(part, || conn_state.received());
         }
         if let Some(wait) = self.wait.take() {
             let mut waits = conn_state.waits();
@@ -137,7 +130,9 @@ impl Body for RequestBody {
             }
             Poll::Pending if me.pends(cx) => return Poll::Ready(Some(Err(me.fail(Failed::TooSlow)))),
             Poll::Pending => {
-                me.catch_up();
+                if let Some((conn_state, unread, part)) = me.held() {
+                    unread.catch_up(part, || conn_state.received());
+                }
                 return Poll::Pending;
             }
         };
@@ -145,7 +140,9 @@ impl Body for RequestBody {
             me.arrived();
         }
         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-        me.read(bytes);
+        if let Some((_, unread, part)) = me.held() {
+            unread.read(part, bytes);
+        }
         if bytes > me.bounds.left {
             return Poll::Ready(Some(Err(me.fail(Failed::TooLarge))));
         }

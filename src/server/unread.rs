@@ -21,29 +21,7 @@ const PART: usize = 2;
 /// Sum of what the connections of the process hold.
 static ALL: AtomicUsize = AtomicUsize::new(0);
 
-/// What a connection holds, as the budget knows it.
 #[derive(Debug)]
-pub(super) struct Held(Charge);
-
-impl Default for Held {
-    fn default() -> Self {
-        Self(Charge::new(&ALL))
-    }
-}
-
-impl Held {
-    /// Accounts for what `unread` holds after `received` bytes, and closes or opens the connection.
-    pub(super) fn bound(&mut self, unread: &Unread, received: u64, budget: usize) {
-        self.0.set(unread.held(received));
-        if ALL.load(Ordering::Relaxed) <= budget / PART {
-            unread.open();
-        } else if self.0.bytes() > 0 && unread.close() {
-            count(Counter::ReadsPaused, 1);
-        }
-    }
-}
-
-#[derive(Debug, Default)]
 pub(super) struct Unread {
     /// Bodies that have not ended in the upper 32 bits; in the lower 32 bits, those with an unread part.
     bodies: AtomicU64,
@@ -54,6 +32,21 @@ pub(super) struct Unread {
     is_closed: AtomicBool,
     /// Waits to read the connection.
     reader: Mutex<Option<Waker>>,
+    /// What the connection holds, as the budget knows it.
+    charge: Mutex<Charge>,
+}
+
+impl Default for Unread {
+    fn default() -> Self {
+        Self {
+            bodies: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            base: AtomicI64::new(0),
+            is_closed: AtomicBool::new(false),
+            reader: Mutex::new(None),
+            charge: Mutex::new(Charge::new(&ALL)),
+        }
+    }
 }
 
 /// The part of one body in [`Unread`].
@@ -139,8 +132,19 @@ impl Unread {
         received.wrapping_sub(self.read.load(Ordering::Relaxed)) as i64
     }
 
+    /// Accounts for what the connection holds after `received` bytes, and stops or goes on reading it.
+    pub(super) fn bound(&self, received: u64, budget: usize) {
+        let held = self.held(received);
+        lock(&self.charge).set(held);
+        if ALL.load(Ordering::Relaxed) <= budget / PART {
+            self.open();
+        } else if held > 0 && self.close() {
+            count(Counter::ReadsPaused, 1);
+        }
+    }
+
     /// Returns the unread bytes that count for the budget, of `received` on the connection.
-    pub(super) fn held(&self, received: u64) -> usize {
+    fn held(&self, received: u64) -> usize {
         if self.bodies.load(Ordering::Relaxed) as u32 == 0 {
             return 0;
         }
