@@ -1,3 +1,5 @@
+//! Verdicts about connections, from made-up observations.
+
 use super::*;
 
 const WELL: Verdict = Verdict::Well { rests: false };
