@@ -37,8 +37,8 @@ use crate::runtime::blocking::BlockingTask;
 const ROWS: usize = 256;
 /// Maximum number of bytes of names in all listings of a service that are being read or sent.
 const NAMES: u64 = 64 << 20;
-/// Number of directories of a service that are read at once. Each takes a thread, and none waits for the names of many
-/// that all fail.
+/// Number of directories of a service that are read at once. Each takes a thread, and many would use the budget up before
+/// one of them is complete.
 const READINGS: usize = 4;
 
 /// Bounds of all listings of a service.
@@ -158,7 +158,7 @@ impl Listing {
     /// Writes the rows of some items.
     fn rows_blocking(&self, items: Range<usize>) -> Bytes {
         let mut rows = String::with_capacity(items.len() * 128);
-        for item in &self.contents.items[items] {
+        for item in items.map(|index| self.contents.item(index)) {
             let Some(facts) = self.contents.facts_blocking(item) else { continue };
             let name = self.contents.name(item);
             match self.format {
@@ -210,7 +210,7 @@ impl ListingBody {
                     failed => return Poll::Ready(failed),
                 }
             }
-            let items = self.written..self.listing.contents.items.len().min(self.written + ROWS);
+            let items = self.written..self.listing.contents.len().min(self.written + ROWS);
             if items.is_empty() {
                 self.part = Part::Done;
                 return Poll::Ready(Ok(self.listing.tail()));

@@ -11,8 +11,10 @@ use crate::fs::directory::{Directory, Kind};
 use crate::fs::{Metadata, Root};
 use crate::sys::errno::Errno;
 
-/// Maximum number of names that are listed. Usual ones take 5 MiB, the longest ones 29 MiB.
+/// Maximum number of names that are listed. Usual ones take 5 MiB, the longest ones 28 MiB.
 const MOST: usize = 100_000;
+/// Bytes of a piece of memory.
+const PIECE: usize = 64 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
@@ -28,9 +30,9 @@ pub(super) struct Order {
 }
 
 /// A file or directory to list.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
-    /// Where its name is. The names take less than 4 GiB.
+    /// Where its name is.
     at: u32,
     len: u16,
     pub(super) is_directory: bool,
@@ -49,12 +51,50 @@ pub(super) struct Facts {
 pub(super) struct Contents {
     directory: Directory,
     /// One after another, because an allocation for each would take more than most names.
-    names: Vec<u8>,
-    pub(super) items: Vec<Item>,
+    names: Pieces<u8>,
+    items: Pieces<Item>,
+    /// The indexes of the items, in order.
+    sorted: Vec<u32>,
     /// Whether there are more names than are listed.
     pub(super) more: bool,
     pub(super) is_root: bool,
     pub(super) order: Order,
+}
+
+/// Values in pieces: no memory is moved while they grow, and freed pieces fit others.
+#[derive(Debug)]
+struct Pieces<T>(Vec<Vec<T>>);
+
+impl<T: Copy> Pieces<T> {
+    /// Values of a piece.
+    const MAX: usize = PIECE / size_of::<T>();
+
+    /// Adds values that stay together, at most a piece. Returns where they are, and whether memory was allocated.
+    fn add(&mut self, values: &[T]) -> (usize, bool) {
+        if self.0.last().is_none_or(|last| last.len() + values.len() > Self::MAX) {
+            self.0.push(Vec::new());
+        }
+        let index = self.0.len() - 1;
+        let last = &mut self.0[index];
+        let (at, capacity, len) = (index * Self::MAX + last.len(), last.capacity(), last.len() + values.len());
+        if len > capacity {
+            last.reserve_exact((2 * capacity).clamp(len, Self::MAX) - last.len());
+        }
+        last.extend_from_slice(values);
+        (at, len > capacity)
+    }
+
+    fn get(&self, at: usize, len: usize) -> &[T] {
+        &self.0[at / Self::MAX][at % Self::MAX..][..len]
+    }
+
+    fn shrink(&mut self) {
+        self.0.iter_mut().last().into_iter().for_each(Vec::shrink_to_fit);
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.iter().map(Vec::capacity).sum::<usize>() * size_of::<T>()
+    }
 }
 
 impl Contents {
@@ -68,32 +108,50 @@ impl Contents {
         share: &mut Share,
     ) -> io::Result<Self> {
         let directory = Directory::open_blocking(root, path::as_path(name))?;
-        let (mut names, mut items) = (Vec::new(), Vec::new());
+        let (mut names, mut items, mut count) = (Pieces(Vec::new()), Pieces(Vec::new()), 0);
         let more = directory.names_blocking(MOST, |found, kind| {
             let bytes = found.as_encoded_bytes();
             if bytes.starts_with(b".") && !dots.serves(bytes, name) {
                 return Ok(());
             }
-            let at = (u32::try_from(names.len()), u16::try_from(bytes.len()));
-            let ((Ok(at), Ok(len)), Some((is_directory, facts))) = (at, look_up(&directory, found, kind, order)) else {
+            let (Ok(len), Some((is_directory, facts))) =
+                (u16::try_from(bytes.len()), look_up(&directory, found, kind, order))
+            else {
                 return Ok(());
             };
-            names.extend_from_slice(bytes);
-            items.push(Item { at, len, is_directory, facts });
-            fit(share, &names, &items)
+            let (at, names_grew) = names.add(bytes);
+            let at = u32::try_from(at).map_err(io::Error::other)?;
+            let (_, items_grew) = items.add(&[Item { at, len, is_directory, facts }]);
+            count += 1;
+            if names_grew || items_grew { fit(share, names.bytes() + items.bytes()) } else { Ok(()) }
         })?;
-        names.shrink_to_fit();
-        items.shrink_to_fit();
-        fit(share, &names, &items)?;
-        let mut contents = Self { directory, names, items: Vec::new(), more, is_root: name.is_empty(), order };
-        items.sort_unstable_by(|a, b| order.compare((contents.name(a), a), (contents.name(b), b)));
-        contents.items = items;
+        names.shrink();
+        items.shrink();
+        fit(share, names.bytes() + items.bytes() + count as usize * size_of::<u32>())?;
+        let mut sorted: Vec<u32> = (0..count).collect();
+        let mut contents = Self { directory, names, items, sorted: Vec::new(), more, is_root: name.is_empty(), order };
+        let found = |&index: &u32| {
+            let item = &contents.items.get(index as usize, 1)[0];
+            (contents.name(item), item)
+        };
+        sorted.sort_unstable_by(|a, b| order.compare(found(a), found(b)));
+        contents.sorted = sorted;
         Ok(contents)
+    }
+
+    /// Returns the number of items.
+    pub(super) fn len(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// Returns the item at an index in the order.
+    pub(super) fn item(&self, index: usize) -> &Item {
+        &self.items.get(self.sorted[index] as usize, 1)[0]
     }
 
     /// Returns the bytes of the name of an item.
     pub(super) fn name(&self, item: &Item) -> &[u8] {
-        &self.names[item.at as usize..][..usize::from(item.len)]
+        self.names.get(item.at as usize, item.len.into())
     }
 
     /// Returns what the row of an item tells; `None` if the file was removed since. **Blocks on the disk.**
@@ -158,9 +216,7 @@ fn look_up(directory: &Directory, name: &OsStr, kind: Kind, order: Order) -> Opt
     }
 }
 
-/// Resizes a share to the memory of names and items.
-fn fit(share: &mut Share, names: &Vec<u8>, items: &Vec<Item>) -> io::Result<()> {
-    let bytes = names.capacity() + items.capacity() * size_of::<Item>();
+fn fit(share: &mut Share, bytes: usize) -> io::Result<()> {
     if share.resize(bytes as u64) { Ok(()) } else { Err(Errno::AGAIN.into()) }
 }
 
@@ -216,10 +272,12 @@ mod tests {
             let mut share = Budget::take(&budget, 0).unwrap();
             let contents = Contents::read_blocking(&root, b"", Dots::None, Order::of(""), &mut share);
             let left = (0..).find(|&bytes| Budget::take(&budget, bytes + 1).is_none()).unwrap();
-            contents.map(|contents| (contents.items.len(), left))
+            contents.map(|contents| (contents.len(), left))
         };
-        let all = 1000 * (100 + size_of::<Item>() as u64);
-        assert_eq!(read(2 * all).unwrap(), (1000, all), "the difference was returned");
+        let all = 1000 * (100 + (size_of::<Item>() + size_of::<u32>()) as u64);
+        let (len, left) = read(2 * all).unwrap();
+        // A name does not begin at the end of a piece.
+        assert!(len == 1000 && (2 * all - left - all) < 100, "{len} items, {left} of {} bytes are left", 2 * all);
         assert_eq!(read(all - 1).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 }

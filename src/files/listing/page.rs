@@ -60,7 +60,7 @@ pub(super) fn row(rows: &mut String, name: &[u8], is_directory: bool, facts: Fac
 
 pub(super) fn tail(contents: &Contents) -> String {
     let more = if contents.more { "<p>The directory has more files than are listed.</p>\n" } else { "" };
-    let none = if contents.items.is_empty() { "<p>The directory is empty.</p>\n" } else { "" };
+    let none = if contents.len() == 0 { "<p>The directory is empty.</p>\n" } else { "" };
     format!("</tbody>\n</table>\n{more}{none}</body>\n</html>\n")
 }
 
