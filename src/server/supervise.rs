@@ -20,7 +20,7 @@ where
     C: Future + Unpin,
 {
     let (mut finishes, mut leave) = (false, Leave::default());
-    let cut = CutOnDrop(conn_state);
+    let mut cut = CutOnDrop(Some(conn_state));
     let ended = poll_fn(|cx| {
         // A late head may have become a request meanwhile, which is answered.
         let phase = match conn_state.phase() {
@@ -49,19 +49,21 @@ where
         polled.map(Ok)
     })
     .await;
-    std::mem::forget(cut);
+    cut.0 = None;
     ended
 }
 
 /// Resets a connection that is dropped during a response, by a panic or with its runtime, if its end would tell the
 /// client that the response is complete. Dropped before the connection.
-struct CutOnDrop<'a>(&'a ConnState);
+struct CutOnDrop<'a>(Option<&'a ConnState>);
 
 impl Drop for CutOnDrop<'_> {
     fn drop(&mut self) {
-        let requests = &self.0.requests;
-        if requests.ends_by_close() && requests.counts().1 > 0 {
-            self.0.handle.reset();
+        if let Some(conn_state) = self.0
+            && conn_state.requests.ends_by_close()
+            && conn_state.requests.counts().1 > 0
+        {
+            conn_state.handle.reset();
         }
     }
 }
