@@ -74,8 +74,8 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
             }
             Err(status) => {
                 if has_body {
-                    self.conn_state.requests.leaves_unread();
-                    self.conn_state.requests.arrives();
+                    let number = self.conn_state.requests.arrives();
+                    self.conn_state.requests.leaves_unread(number);
                 }
                 State::Refused { status }
             }

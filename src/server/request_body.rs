@@ -170,7 +170,7 @@ impl Drop for RequestBody {
         if let Some(conn_state) = &self.conn_state
             && !self.incoming.is_end_stream()
         {
-            conn_state.requests.leaves_unread();
+            conn_state.requests.leaves_unread(self.number);
         }
         self.end();
     }

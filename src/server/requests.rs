@@ -12,8 +12,9 @@ pub(super) struct Requests {
     asked: AtomicU32,
     /// HTTP/2: bytes of last frames that were sent, as the windows allow.
     passed: AtomicU64,
-    /// Whether the body of the last request was not read to its end, and whether it has not been yet.
-    unread: AtomicBool,
+    /// Number of the last request whose body was not read to its end.
+    unread: AtomicU32,
+    /// Whether the body of the last request has not been read to its end yet.
     arriving: AtomicBool,
     /// HTTP/1: whether the last request is answered by a stream of events.
     events: AtomicBool,
@@ -24,7 +25,7 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn begin(&self) {
         self.counts.fetch_add((1 << 32) + 1, Ordering::Relaxed);
-        for flag in [&self.unread, &self.arriving, &self.events, &self.closing] {
+        for flag in [&self.arriving, &self.events, &self.closing] {
             flag.store(false, Ordering::Relaxed);
         }
     }
@@ -68,13 +69,16 @@ impl Requests {
         self.passed.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn leaves_unread(&self) {
-        self.unread.store(true, Ordering::Relaxed);
+    /// Records that the body of a request is not read to its end. A service may drop it after its response, during a
+    /// later request.
+    pub(super) fn leaves_unread(&self, request: u32) {
+        self.unread.fetch_max(request, Ordering::Relaxed);
     }
 
     /// Returns whether the client may still be sending the body of its last request.
     pub(super) fn has_unread(&self) -> bool {
-        self.unread.load(Ordering::Relaxed)
+        let (begun, _) = self.counts();
+        begun > 0 && self.unread.load(Ordering::Relaxed) == begun
     }
 
     /// HTTP/1: records that the body of the request in progress arrives. Returns the number of the request.
@@ -130,5 +134,20 @@ mod tests {
         assert!(requests.is_arriving());
         requests.arrived(second);
         assert!(!requests.is_arriving());
+    }
+
+    #[test]
+    fn a_body_that_is_dropped_late_leaves_nothing_of_the_next_request_unread() {
+        let requests = Requests::default();
+        requests.begin();
+        let first = requests.arrives();
+        requests.end();
+        requests.begin();
+        let second = requests.arrives();
+        requests.leaves_unread(first);
+        assert!(!requests.has_unread());
+        requests.leaves_unread(second);
+        requests.leaves_unread(first);
+        assert!(requests.has_unread());
     }
 }
