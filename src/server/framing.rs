@@ -5,7 +5,7 @@ use std::io;
 use bytes::{Bytes, BytesMut};
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HOST,
-    HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
 };
 use http::{Method, Request, Response, StatusCode, Version};
 
@@ -20,12 +20,12 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Returns `None` if the response has no body, if the connection may become a tunnel, or after a chunked request:
-    /// hyper closes the connection if it had a `Content-Length` as well, and hides that field.
+    /// Returns `None` if the response has no body, if it may make the connection a tunnel, or after a chunked request:
+    /// hyper closes the connection if it had a `Content-Length` as well, and hides that field. With an `Upgrade` field
+    /// the status of the response decides.
     pub(super) fn of<B>(request: &Request<B>) -> Option<Self> {
         let fields = request.headers();
-        let stays = [UPGRADE, TRANSFER_ENCODING].iter().any(|name| fields.contains_key(name));
-        if stays || matches!(*request.method(), Method::HEAD | Method::CONNECT) {
+        if fields.contains_key(TRANSFER_ENCODING) || matches!(*request.method(), Method::HEAD | Method::CONNECT) {
             return None;
         }
         let is_1_0 = request.version() == Version::HTTP_10;

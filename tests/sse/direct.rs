@@ -187,6 +187,26 @@ fn events_of_a_turn_leave_in_one_call_for_each_reader() {
 }
 
 #[test]
+fn the_hub_writes_to_readers_that_offer_an_upgrade() {
+    on_both(async || {
+        let hub = Hub::new();
+        let addr = served(&hub).await;
+        for protocol in ["h2c", "websocket"] {
+            let mut reader = Raw::connect(addr).await;
+            reader
+                .send(format!("GET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: {protocol}\r\n\r\n"))
+                .await;
+            assert_eq!(reader.head().await.status, 200);
+            timeout(SOON, until(&hub, |stats| stats.direct == 1)).await.expect("the hub writes");
+            send(&hub, "event");
+            assert_eq!(reader.body(18).await.unwrap(), b"D\r\ndata: event\n\n\r\n");
+            drop(reader);
+            until(&hub, |stats| stats.subscribers == 0).await;
+        }
+    });
+}
+
+#[test]
 fn silent_connections_get_comments() {
     on_both(async || {
         let hub = Hub::builder().keep_alive(Duration::from_millis(100)).build();
