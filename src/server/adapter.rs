@@ -9,6 +9,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
 use http::{Extensions, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -57,7 +58,8 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
         let open = Some(Open::begin(&self.conn_state));
         let version = request.version();
         let (has_body, grpc) = (!request.body().is_end_stream(), is_grpc(request.headers()));
-        let tunnels = request.method() == Method::CONNECT && self.conn_state.protocol() == Protocol::Two;
+        let connects = request.method() == Method::CONNECT;
+        let tunnels = request.extensions().get::<OnUpgrade>().is_some();
         let exchange = if self.conn_state.handover.is_enabled() { Exchange::of(&request) } else { None };
         let state = match admit(request, &self.conn_state) {
             Ok(mut request) => {
@@ -80,7 +82,7 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
                 State::Refused { status }
             }
         };
-        Answer { state, open, version, tunnels, grpc, exchange }
+        Answer { state, open, version, tunnels, connects, switching: None, grpc, exchange }
     }
 }
 
@@ -142,8 +144,11 @@ pin_project! {
         // Moved into the response.
         open: Option<Open>,
         version: Version,
-        // Whether the request is a `CONNECT` of HTTP/2.
+        // Whether hyper may make a tunnel of the connection or stream, and whether the request is a `CONNECT`.
         tunnels: bool,
+        connects: bool,
+        // HTTP/1: the response that makes it one, until hyper may hand the stream over.
+        switching: Option<Box<S::Response>>,
         grpc: bool,
         // Present if the body of the response may be taken over.
         exchange: Option<Exchange>,
@@ -165,12 +170,22 @@ impl<S: HttpService> Future for Answer<S> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut me = self.project();
-        let done = ready!(me.state.as_mut().poll_answer(cx));
+        let done = match me.switching.take() {
+            Some(response) => Ok(Ok(*response)),
+            None => ready!(me.state.as_mut().poll_answer(cx)),
+        };
         let open = me.open.take().expect("polled after it was ready");
         Poll::Ready(match done {
             Ok(Ok(response)) => {
-                if *me.tunnels && response.status().is_success() {
-                    open.conn_state().becomes_tunnel();
+                let conn_state = open.conn_state();
+                if *me.tunnels && switches(&response, *me.connects) && !conn_state.is_tunnel() {
+                    if conn_state.protocol() == Protocol::One {
+                        // The connection polls hyper again, and so this, once it is a tunnel.
+                        conn_state.set_switching();
+                        (*me.switching, *me.open) = (Some(Box::new(response)), Some(open));
+                        return Poll::Pending;
+                    }
+                    conn_state.becomes_tunnel();
                 }
                 Ok(answered(response, open, *me.version, *me.exchange))
             }
@@ -181,6 +196,11 @@ impl<S: HttpService> Future for Answer<S> {
             },
         })
     }
+}
+
+/// Returns whether a request that asks for a tunnel gets one by this response.
+fn switches<B>(response: &Response<B>, connects: bool) -> bool {
+    response.status() == StatusCode::SWITCHING_PROTOCOLS || connects && response.status().is_success()
 }
 
 impl<S> State<S>

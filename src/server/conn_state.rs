@@ -33,6 +33,8 @@ pub(super) struct ConnState {
     tunnel: AtomicBool,
     /// Whether its bytes are those of TLS records.
     sealed: AtomicBool,
+    /// HTTP/1: whether a response waits for the connection to become a tunnel.
+    switching: AtomicBool,
     draining: AtomicBool,
     /// Whether the last request was completely answered, and further bytes from the client are discarded.
     lingers: AtomicBool,
@@ -79,6 +81,7 @@ impl ConnState {
             phase: AtomicU8::new(ShutdownPhase::Nothing as u8),
             tunnel: AtomicBool::new(false),
             sealed: AtomicBool::new(false),
+            switching: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -132,6 +135,16 @@ impl ConnState {
     #[cfg(feature = "tls")]
     pub(super) fn becomes_sealed(&self) {
         self.sealed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a response waits for the connection to become a tunnel.
+    pub(super) fn is_switching(&self) -> bool {
+        self.switching.load(Ordering::Relaxed)
+    }
+
+    /// Records that a response waits for the connection to become a tunnel.
+    pub(super) fn set_switching(&self) {
+        self.switching.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn phase(&self) -> ShutdownPhase {
@@ -242,6 +255,8 @@ impl ConnState {
         let closed = self.handle.stats().is_none_or(|numbers| numbers.queued == 0 && !self.is_tunnel());
         if closed {
             lock(&self.permit).take();
+            // The client of a tunnel is there until then.
+            self.absence.set();
         }
         closed
     }

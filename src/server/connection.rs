@@ -16,7 +16,7 @@ use super::driver::{Driver, next_request};
 use super::gated::Gated;
 use super::handover::Driven;
 use super::http_service::HttpService;
-use super::linger::linger;
+use super::linger::{close, linger};
 use super::protocols::Protocols;
 use super::supervise::{aborted, until_raised};
 use super::version::{Version, version};
@@ -90,14 +90,15 @@ where
     }
 }
 
-/// Speaks HTTP/1 by hyper, until the connection ends or its response can be taken over.
+/// Speaks HTTP/1 by hyper, until the connection ends, its response switches protocols, or can be taken over.
 fn one<I, S>(protocols: Arc<Protocols>, stream: I, adapter: Adapter<S>) -> Step
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
     let conn_state = Arc::clone(adapter.conn_state());
-    let connection = protocols.one.serve_connection(stream, adapter).with_upgrades();
+    // Not with upgrades: after any request with `Upgrade`, hyper would give the stream away at the end of the connection.
+    let connection = protocols.one.serve_connection(stream, adapter);
     Box::pin(async move {
         let (begun, _) = conn_state.requests.counts();
         let mut by_hyper = ByHyper { connection, conn_state: &conn_state, begun, finishes: false };
@@ -106,45 +107,59 @@ where
             Pin::new(&mut by_hyper.connection).graceful_shutdown()
         })
         .await;
-        let parts = by_hyper.connection.into_parts();
-        let ended = match (ended, parts) {
-            (Ok(Outcome::TakenOver(body)), Some(parts)) => {
+        let connection = by_hyper.connection;
+        let ended = match ended {
+            Ok(Outcome::Switches) => return Next::Step(switch(connection.with_upgrades(), conn_state)),
+            Ok(Outcome::TakenOver(body)) => {
+                let parts = connection.into_parts();
                 count(Counter::ResponsesTakenOver, 1);
                 let reads = conn_state.limits.half_close.is_zero();
                 let driver = Driver::new(parts.io, &parts.read_buf, body, reads);
                 return Next::Step(drive(protocols, driver, parts.service));
             }
-            (Ok(Outcome::Rests), Some(parts)) => {
+            Ok(Outcome::Rests) => {
+                let parts = connection.into_parts();
                 count(Counter::ConnectionsHibernated, 1);
                 conn_state.rests();
                 let mut stream = parts.io;
                 stream.unread(&parts.read_buf);
                 return Next::Step(rest(protocols, stream, parts.service));
             }
-            (Ok(Outcome::Idle), Some(parts)) => end_one(parts.io, ShutdownPhase::Finish, &conn_state).await,
-            // hyper has handed the stream over for an upgrade.
-            (Ok(_), None) => {
-                conn_state.becomes_tunnel();
-                Ok(())
-            }
-            (Ok(Outcome::Ended(ended)), Some(parts)) => {
+            Ok(Outcome::Idle) => close(connection.into_parts().io, false, &conn_state).await,
+            Ok(Outcome::Ended(Err(error))) if !error.is_parse() => {
                 drop(conn_state.handover.withdraw());
-                let mut drained = Ok(());
-                if ended.as_ref().map_or_else(hyper::Error::is_parse, |()| conn_state.requests.has_unread()) {
-                    linger(parts.io, &conn_state).await;
-                } else {
-                    drained = conn_state.drained().await;
-                }
-                ended.map_err(Into::into).and(drained)
+                Err(error.into())
             }
-            (Err(phase), Some(parts)) => {
+            Ok(Outcome::Ended(ended)) => {
+                let parts = connection.into_parts();
+                drop(conn_state.handover.withdraw());
+                // hyper has not shut the sending side down if it expected an upgrade, nor after some errors.
+                let unread = ended.is_err() || conn_state.requests.has_unread() || !parts.read_buf.is_empty();
+                let closed = close(parts.io, unread, &conn_state).await;
+                ended.map_err(Into::into).and(closed)
+            }
+            Err(phase) => {
+                let parts = connection.into_parts();
                 drop(conn_state.handover.withdraw());
                 cut(&conn_state);
                 end_one(parts.io, phase, &conn_state).await
             }
-            (Err(_), None) => Ok(()),
         };
         Next::Ended(ended)
+    })
+}
+
+/// Writes the head of the response that switches protocols, and gives the stream to the service.
+fn switch<I, S>(mut connection: http1::UpgradeableConnection<I, Adapter<S>>, conn_state: Arc<ConnState>) -> Step
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: HttpService,
+{
+    // The response waits for this.
+    conn_state.becomes_tunnel();
+    Box::pin(async move {
+        let ended = until_raised(&conn_state, ShutdownPhase::Abort, &mut connection, |_| ()).await;
+        Next::Ended(ended.map_or_else(|_| Err(aborted()), |ended| ended.map_err(Into::into)))
     })
 }
 
@@ -157,7 +172,10 @@ where
     Box::pin(async move {
         match driver.run(adapter.conn_state()).await {
             Ok(true) => Next::Step(rest(protocols, driver.into_stream(), adapter)),
-            Ok(false) => Next::Ended(Ok(())),
+            Ok(false) => {
+                let conn_state = Arc::clone(adapter.conn_state());
+                Next::Step(Box::pin(async move { Next::Ended(close(driver.into_stream(), false, &conn_state).await) }))
+            }
             Err(error) => {
                 cut(adapter.conn_state());
                 Next::Ended(Err(error))
@@ -193,7 +211,7 @@ struct ByHyper<'a, I, S>
 where
     S: HttpService,
 {
-    connection: http1::UpgradeableConnection<I, Adapter<S>>,
+    connection: http1::Connection<I, Adapter<S>>,
     conn_state: &'a ConnState,
     /// Requests by the time at which hyper began.
     begun: u32,
@@ -209,6 +227,8 @@ enum Outcome {
     TakenOver(Box<dyn Driven>),
     /// The connection has no request, and the reaper wants its memory.
     Rests,
+    /// A response waits for the connection to become a tunnel.
+    Switches,
 }
 
 impl<I, S: HttpService> ByHyper<'_, I, S> {
@@ -234,6 +254,7 @@ where
         }
         match Pin::new(&mut self.connection).poll(cx) {
             Poll::Ready(ended) => Poll::Ready(Outcome::Ended(ended)),
+            Poll::Pending if conn_state.is_switching() => Poll::Ready(Outcome::Switches),
             Poll::Pending => match conn_state.handover.take_over() {
                 Some(body) => Poll::Ready(Outcome::TakenOver(body)),
                 None if self.finishes && self.is_idle() => Poll::Ready(Outcome::Idle),
@@ -250,13 +271,13 @@ async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
     phase: ShutdownPhase,
     conn_state: &ConnState,
 ) -> Result<(), BoxError> {
-    let answer = match phase {
-        ShutdownPhase::Nothing | ShutdownPhase::Finish => &[][..],
-        ShutdownPhase::TimedOut => TIMED_OUT,
+    match phase {
+        ShutdownPhase::Nothing | ShutdownPhase::Finish => return close(stream, false, conn_state).await,
+        ShutdownPhase::TimedOut => {}
         ShutdownPhase::Abort => return Err(aborted()),
-    };
-    let end = async {
-        let mut rest = answer;
+    }
+    let answer = async {
+        let mut rest = TIMED_OUT;
         while !rest.is_empty() {
             match poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, rest)).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
@@ -265,10 +286,7 @@ async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
         }
         poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await
     };
-    conn_state.unless_raised(ShutdownPhase::TimedOut, end).await.map_err(|_| aborted())??;
-    if answer.is_empty() {
-        return conn_state.drained().await;
-    }
+    conn_state.unless_raised(ShutdownPhase::TimedOut, answer).await.map_err(|_| aborted())??;
     linger(stream, conn_state).await;
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
 }

@@ -40,12 +40,7 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin> Driver<I> {
         let ended = until_raised(conn_state, ShutdownPhase::TimedOut, &mut &mut *self, finish).await;
         ended.map_err(|_| aborted())??;
         // Dropping the body completes the request.
-        let persists = self.body.take().is_some_and(|body| body.keeps_alive()) && !self.finishes;
-        if !persists {
-            poll_fn(|cx| Pin::new(&mut self.stream).poll_shutdown(cx)).await?;
-            conn_state.drained().await?;
-        }
-        Ok(persists)
+        Ok(self.body.take().is_some_and(|body| body.keeps_alive()) && !self.finishes)
     }
 
     /// Returns the stream, which begins with the bytes of the next request that were received during the response.

@@ -56,6 +56,7 @@ impl Absence {
 /// | ends a connection of HTTP/2 | ready | dropped |
 /// | ends a stream that is not of this crate | ready, unless the server holds a further request | dropped, unless the server holds a further request |
 /// | cancels one request of HTTP/2 | pending: the connection goes on | dropped |
+/// | leaves an upgraded connection | ready a quarter of a second after the service has dropped the stream, at the latest | - |
 ///
 /// ```no_run
 /// # async fn expensive() -> String { String::new() }

@@ -74,9 +74,9 @@ use crate::server::tls::Tls;
 /// has handlers that collect whole bodies selects the [streaming](Limits::streaming) requests by path. Other calls
 /// beyond the body limit end with `RESOURCE_EXHAUSTED`, also in tonic if the feature `tonic` is on.
 ///
-/// A response to an HTTP/1 request whose body was not read reaches the client, even one that sends all of it first: the
-/// server shuts its sending side down, discards what arrives, and closes the connection when the client does, or after
-/// 5 s without a byte, 30 s, or 64 MiB.
+/// The last response of an HTTP/1 connection reaches the client, even one that still sends the body of its request, or
+/// further requests, and reads later: the server shuts its sending side down, discards what arrives, and closes the
+/// connection when the client does, or after 5 s without a byte, 30 s, or 64 MiB.
 ///
 /// The extensions of a request identify its peer. With the feature `axum`, handlers take `ConnectInfo<SocketAddr>`: pass
 /// the `Router` itself, without `into_make_service_with_connect_info`, which is a service for connections. Without the

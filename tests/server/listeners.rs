@@ -31,10 +31,10 @@ const SOON: Duration = Duration::from_secs(30);
 
 /// Connections inside the process.
 #[derive(Debug)]
-struct Channel(tokio::sync::Mutex<mpsc::Receiver<DuplexStream>>);
+pub(crate) struct Channel(tokio::sync::Mutex<mpsc::Receiver<DuplexStream>>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Name(&'static str);
+pub(crate) struct Name(&'static str);
 
 impl Accept for Channel {
     type Stream = CountedIo<DuplexStream>;
@@ -58,15 +58,15 @@ impl PeerAddr for Name {
 
 /// The client side of a [`Channel`].
 #[derive(Clone)]
-struct Dial(mpsc::Sender<DuplexStream>);
+pub(crate) struct Dial(mpsc::Sender<DuplexStream>);
 
 impl Dial {
-    fn channel() -> (Channel, Self) {
+    pub(crate) fn channel() -> (Channel, Self) {
         let (sender, receiver) = mpsc::channel(16);
         (Channel(receiver.into()), Self(sender))
     }
 
-    async fn connect(&self) -> DuplexStream {
+    pub(crate) async fn connect(&self) -> DuplexStream {
         let (ours, theirs) = duplex(16 << 10);
         self.0.send(theirs).await.unwrap();
         ours

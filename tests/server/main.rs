@@ -8,6 +8,7 @@ mod batch;
 mod budget;
 mod descriptors;
 mod drain;
+mod endings;
 mod floods;
 mod gone;
 mod idle;

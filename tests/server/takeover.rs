@@ -201,7 +201,7 @@ impl Served {
 
 /// The stream of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Over {
+pub(crate) enum Over {
     /// Of a listener of this crate.
     Ours,
     /// Of one of tokio.
@@ -209,7 +209,7 @@ enum Over {
     Tls,
 }
 
-const ALL: [Over; 3] = [Over::Ours, Over::Tokio, Over::Tls];
+pub(crate) const ALL: [Over; 3] = [Over::Ours, Over::Tokio, Over::Tls];
 
 /// A certificate, and a client that trusts it. Made once, because key generation is slow.
 pub(crate) static TLS: LazyLock<(Tls, Arc<ClientConfig>)> = LazyLock::new(|| {

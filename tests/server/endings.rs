@@ -1,0 +1,323 @@
+//! How HTTP/1 connections end: in order, with their last response delivered, and with nothing left behind.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use hyper::{Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use millstream::net::TcpListener;
+use millstream::server::{Drained, Limits, Peer, RequestBody, serve};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+
+use crate::listeners::Dial;
+use crate::support::http::{Answer, BoxError, Raw, boxed, narrow, on_both};
+use crate::support::noise;
+use crate::takeover::{ALL, Over, TLS};
+
+/// Timeout that only a hang reaches.
+const LONG: Duration = Duration::from_secs(60);
+const LENGTH: usize = 1 << 20;
+
+const H2C: &str = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAA\r\n";
+const WEBSOCKET: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+
+#[derive(Default)]
+struct Scene {
+    /// Tasks that wait for their client to leave, or for an upgrade.
+    waiting: AtomicUsize,
+    /// Upgrades that the service got.
+    upgraded: AtomicUsize,
+}
+
+/// A task that waits, until it is dropped.
+struct Waits(Arc<Scene>);
+
+impl Waits {
+    fn begin(scene: &Arc<Scene>) -> Self {
+        scene.waiting.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(scene))
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn answer(scene: Arc<Scene>, mut request: Request<RequestBody>) -> Result<Answer, BoxError> {
+    let peer = request.extensions().get::<Peer<SocketAddr>>().unwrap().clone();
+    let waits = Waits::begin(&scene);
+    tokio::spawn(async move {
+        peer.gone().await;
+        drop(waits);
+    });
+    let hello = Response::new(boxed(Full::new(Bytes::from("hello"))));
+    Ok(match request.uri().path() {
+        "/length" => {
+            let body = request.into_body().collect().await?.to_bytes();
+            Response::new(boxed(Full::new(Bytes::from(body.len().to_string()))))
+        }
+        // Waits for an upgrade that it has refused.
+        "/refused" => {
+            let (waits, upgraded) = (Waits::begin(&scene), hyper::upgrade::on(&mut request));
+            tokio::spawn(async move {
+                let _waits = waits;
+                if upgraded.await.is_ok() {
+                    scene.upgraded.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            hello
+        }
+        "/echo" => {
+            let upgraded = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let mut io = TokioIo::new(upgraded.await.expect("an upgrade"));
+                scene.upgraded.fetch_add(1, Ordering::SeqCst);
+                let mut word = [0; 5];
+                // The client may reset the connection.
+                while io.read_exact(&mut word).await.is_ok() && io.write_all(&word).await.is_ok() {}
+            });
+            let head = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+            head.header(header::UPGRADE, "echo").header(header::CONNECTION, "upgrade").body(boxed(Full::default()))?
+        }
+        "/long" => Response::new(boxed(Full::new(Bytes::from(noise(LENGTH))))),
+        // Pending now and then, so that it is taken over.
+        "/pieces" => {
+            let pieces = noise(LENGTH).chunks(LENGTH / 8).map(Bytes::copy_from_slice).collect::<Vec<_>>();
+            let frames = stream::iter(pieces).then(async |piece| {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                Ok::<_, Infallible>(Frame::data(piece))
+            });
+            Response::new(boxed(StreamBody::new(frames)))
+        }
+        _ => hello,
+    })
+}
+
+struct Server {
+    addr: SocketAddr,
+    over: Over,
+    scene: Arc<Scene>,
+    signal: oneshot::Sender<()>,
+    ended: JoinHandle<io::Result<Drained>>,
+}
+
+trait Io: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Io for T {}
+
+impl Server {
+    async fn start(over: Over, takeover: bool, limits: Limits) -> Self {
+        println!("over {over:?}, takeover {takeover}");
+        let scene = Arc::<Scene>::default();
+        let shared = Arc::clone(&scene);
+        let service = tower::service_fn(move |request| answer(Arc::clone(&shared), request));
+        let (signal, signalled) = oneshot::channel::<()>();
+        let identify = |extensions: &mut hyper::http::Extensions, peer: &Peer<SocketAddr>| {
+            extensions.insert(peer.clone());
+        };
+        let (addr, ended);
+        if over == Over::Tokio {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            addr = listener.local_addr().unwrap();
+            let server = serve(listener, service).takeover(takeover).limits(limits).on_connection(identify);
+            ended = tokio::spawn(server.drain(signalled, LONG));
+        } else {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            addr = listener.local_addr().unwrap();
+            let server = serve(listener, service).takeover(takeover).limits(limits).on_connection(identify);
+            let server = if over == Over::Tls { server.tls(TLS.0.clone()) } else { server };
+            ended = tokio::spawn(server.drain(signalled, LONG));
+        }
+        Self { addr, over, scene, signal, ended }
+    }
+
+    async fn connect(&self) -> Raw<Box<dyn Io>> {
+        self.connect_by(TcpStream::connect(self.addr).await.unwrap()).await
+    }
+
+    async fn connect_by(&self, socket: TcpStream) -> Raw<Box<dyn Io>> {
+        Raw::over(match self.over {
+            Over::Tls => {
+                let connector = TlsConnector::from(Arc::clone(&TLS.1));
+                Box::new(connector.connect("mill".try_into().unwrap(), socket).await.unwrap())
+            }
+            _ => Box::new(socket),
+        })
+    }
+
+    /// Waits until no task waits for a client.
+    async fn left(&self, how: &str) {
+        let left = async {
+            while self.scene.waiting.load(Ordering::SeqCst) > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let waiting = || self.scene.waiting.load(Ordering::SeqCst);
+        assert!(timeout(LONG, left).await.is_ok(), "{} wait, {how}", waiting());
+    }
+}
+
+/// Returns the clients of each kind, and the length of a body that is too large. More if `MILLSTREAM_SLOW` is set.
+fn scale() -> (usize, usize) {
+    if std::env::var_os("MILLSTREAM_SLOW").is_some() { (20, 20_000_000) } else { (1, 8_000_000) }
+}
+
+/// Runs `test` with each kind of stream, with takeover on and off.
+async fn on_all(test: impl AsyncFn(Over, bool)) {
+    for over in ALL {
+        for takeover in [true, false] {
+            test(over, takeover).await;
+        }
+    }
+}
+
+fn get(path: &str, fields: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: mill\r\n{fields}\r\n")
+}
+
+#[test]
+fn a_client_that_offers_an_upgrade_can_send_its_body_until_its_answer() {
+    on_both(async || {
+        on_all(async |over, takeover| {
+            let ((clients, len), body) = (scale(), vec![b'x'; scale().1]);
+            let limited = Server::start(over, takeover, Limits::default()).await;
+            let ignored = Server::start(over, takeover, Limits::default().streaming(|_| true)).await;
+            // Refused by the server, not read by the service, and answered while a task waits for the upgrade.
+            let cases =
+                [(&limited, "/length", 413, ""), (&ignored, "/", 200, "hello"), (&ignored, "/refused", 200, "hello")];
+            for (server, path, status, answer) in cases {
+                for fields in ["", H2C, WEBSOCKET].into_iter().cycle().take(3 * clients) {
+                    let mut client = server.connect().await;
+                    let fields = format!("{fields}Content-Length: {len}");
+                    client.send(format!("POST {path} HTTP/1.1\r\nHost: mill\r\n{fields}\r\n\r\n")).await;
+                    let sent = timeout(LONG, client.io.write_all(&body)).await;
+                    sent.expect("the server reads").expect("no reset");
+                    client.io.flush().await.expect("no reset");
+                    let head = timeout(LONG, client.try_head()).await.expect("an answer").expect("no reset");
+                    assert_eq!(head.status, status, "{path}");
+                    let mut got = client.buffered();
+                    client.io.read_to_end(&mut got).await.expect("an orderly end");
+                    assert_eq!(got, answer.as_bytes());
+                }
+                server.left(path).await;
+                assert_eq!(server.scene.upgraded.load(Ordering::SeqCst), 0, "{path}");
+            }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn clients_that_offer_an_upgrade_and_leave_leave_no_task() {
+    on_both(async || {
+        on_all(async |over, takeover| {
+            let server = Server::start(over, takeover, Limits::default()).await;
+            let clients = 5 * scale().0;
+            for (path, fields) in [("/", ""), ("/", H2C), ("/", WEBSOCKET), ("/refused", H2C), ("/pieces", H2C)] {
+                for reads in [true, false] {
+                    for _ in 0..clients {
+                        let mut client = server.connect().await;
+                        client.send(get(path, fields)).await;
+                        if reads {
+                            assert_eq!(client.head().await.status, 200);
+                        }
+                    }
+                    server.left(&format!("{path} {fields:?}, reads: {reads}")).await;
+                }
+            }
+            assert_eq!(server.scene.upgraded.load(Ordering::SeqCst), 0);
+            for talks in [true, false] {
+                for _ in 0..clients {
+                    let mut client = server.connect().await;
+                    // On a used connection too.
+                    client
+                        .send([get("/", H2C), get("/echo", "Connection: Upgrade\r\nUpgrade: echo\r\n")].concat())
+                        .await;
+                    let head = client.head().await;
+                    assert_eq!((head.status, client.body(5).await.unwrap()), (200, b"hello".to_vec()));
+                    assert_eq!(client.head().await.status, 101);
+                    if talks {
+                        client.send("echo!").await;
+                        assert_eq!(client.body(5).await.unwrap(), b"echo!");
+                    }
+                    assert!(server.scene.waiting.load(Ordering::SeqCst) >= 2, "the client is here");
+                }
+                server.left("upgraded").await;
+            }
+            assert_eq!(server.scene.upgraded.load(Ordering::SeqCst), 2 * clients);
+            server.signal.send(()).unwrap();
+            timeout(LONG, server.ended).await.expect("an end").unwrap().unwrap();
+        })
+        .await;
+    });
+}
+
+#[test]
+fn what_a_client_sends_behind_its_last_request_costs_it_no_byte_of_the_response() {
+    // More than hyper reads at once.
+    const MORE: usize = 30 << 10;
+    on_both(async || {
+        on_all(async |over, takeover| {
+            let server = Server::start(over, takeover, Limits::default()).await;
+            for path in ["/long", "/pieces"] {
+                for fields in ["", H2C] {
+                    let mut client = server.connect_by(narrow(server.addr).await).await;
+                    let last = get(path, &format!("{fields}Connection: close\r\n"));
+                    let more = get("/", "").repeat(MORE / get("/", "").len());
+                    client.send([last, more].concat()).await;
+                    let head = client.head().await;
+                    assert_eq!(head.status, 200);
+                    let mut got = client.buffered();
+                    let read = timeout(LONG, client.io.read_to_end(&mut got)).await.expect("an end");
+                    read.unwrap_or_else(|error| panic!("{path} {fields:?}: {error} after {} bytes", got.len()));
+                    assert!(got.len() >= LENGTH, "{path} {fields:?}: {} bytes", got.len());
+                }
+            }
+        })
+        .await;
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_ends_by_an_error_is_shut_down_at_once() {
+    let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned();
+    let cases = [
+        (get("/", ""), preface, ""),
+        (get("/", H2C), "no request\r\n\r\n".to_owned(), "400"),
+        (get("/", H2C), format!("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: {}\r\n\r\n", 3 << 20), "413"),
+    ];
+    for takeover in [true, false] {
+        for (request, error, status) in &cases {
+            let (listener, dial) = Dial::channel();
+            let service = tower::service_fn(async |_: Request<RequestBody>| {
+                Ok::<_, Infallible>(Response::new(boxed(Full::new(Bytes::from("hello")))))
+            });
+            tokio::spawn(serve(listener, service).takeover(takeover).into_future());
+            let mut client = Raw::over(dial.connect().await);
+            client.send(request).await;
+            assert_eq!(client.head().await.status, 200);
+            assert_eq!(client.body(5).await.unwrap(), b"hello");
+            let since = Instant::now();
+            client.send(error).await;
+            let end = String::from_utf8(client.drain().await).unwrap();
+            // The clock moves only while everything waits.
+            assert_eq!(since.elapsed(), Duration::ZERO, "{error:?}, takeover {takeover}");
+            assert_eq!(end.split(' ').nth(1).unwrap_or_default(), *status);
+        }
+    }
+}
