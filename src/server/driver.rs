@@ -25,22 +25,21 @@ pub(super) struct Driver<I> {
     early: Bytes,
     /// Whether only reading tells that the client has left.
     reads: bool,
-    finishes: bool,
 }
 
 impl<I: Read + Write + Rewind + TakeOver + Unpin> Driver<I> {
     pub(super) fn new(stream: I, early: &[u8], body: Box<dyn Driven>, reads: bool) -> Self {
         // A copy, because the bytes are few and their buffer is large.
-        Self { stream, body: Some(body), early: Bytes::copy_from_slice(early), reads, finishes: false }
+        Self { stream, body: Some(body), early: Bytes::copy_from_slice(early), reads }
     }
 
     /// Writes the body to its end. Returns whether the connection may carry a further request.
     pub(super) async fn run(&mut self, conn_state: &ConnState) -> Result<bool, BoxError> {
-        let finish = |driver: &mut &mut Self| driver.finishes = true;
-        let ended = until_raised(conn_state, ShutdownPhase::TimedOut, &mut &mut *self, finish).await;
+        // A connection that is told to finish answers a request that it has received, after this response.
+        let ended = until_raised(conn_state, ShutdownPhase::TimedOut, &mut &mut *self, |_| ()).await;
         ended.map_err(|_| aborted())??;
         // Dropping the body completes the request.
-        Ok(self.body.take().is_some_and(|body| body.keeps_alive()) && !self.finishes)
+        Ok(self.body.take().is_some_and(|body| body.keeps_alive()))
     }
 
     /// Returns the stream, which begins with the bytes of the next request that were received during the response.

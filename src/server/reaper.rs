@@ -139,6 +139,8 @@ struct Entry {
     /// Requests by the time at which it was asked to rest.
     rested: u32,
     drained: Drain,
+    /// Drain: since when it is not in a request and receives none.
+    idle: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +206,15 @@ pub(super) async fn reaper(shared: Arc<Shared>) -> Drained {
 
 impl Entry {
     fn new(conn_state: Arc<ConnState>, now: Instant) -> Self {
-        Self { conn_state, seen: Seen::new(now), acknowledged: 0, is_tcp: None, rested: 0, drained: Drain::No }
+        Self {
+            conn_state,
+            seen: Seen::new(now),
+            acknowledged: 0,
+            is_tcp: None,
+            rested: 0,
+            drained: Drain::No,
+            idle: None,
+        }
     }
 
     /// Returns the bytes that the kernel took and the peer did not acknowledge. A Unix socket has no acknowledgements,
@@ -278,24 +288,28 @@ impl Entry {
             }
             Verdict::Well { .. } | Verdict::Unheeded => {}
         }
-        if let Stage::Drains { since, deadline } = stage {
-            // Waits a tick for requests that were on their way, and for heads that have begun.
-            let rests = verdict == Verdict::Well { rests: true } && now.duration_since(since) >= tick;
-            self.drain(now >= deadline, rests);
+        if let Stage::Drains { deadline, .. } = stage {
+            self.idle = (verdict == Verdict::Well { rests: true }).then(|| self.idle.unwrap_or(now));
+            // Waits a tick for requests that are on their way, and for heads that have begun.
+            let is_idle = self.idle.is_some_and(|since| now.duration_since(since) >= tick);
+            self.drain(now >= deadline, is_idle);
         }
     }
 
-    fn drain(&mut self, is_late: bool, rests: bool) {
+    fn drain(&mut self, is_late: bool, is_idle: bool) {
         let conn_state = &*self.conn_state;
-        if is_late {
+        // A connection that rests at the deadline ends in order, unless it was told to before.
+        if is_late && self.idle.is_none() {
             self.drained = Drain::Aborted;
             return conn_state.abort();
         }
         if self.drained == Drain::No {
             self.drained = if conn_state.end_answers() > 0 { Drain::Notified } else { Drain::Waits };
         }
-        let (_, open) = conn_state.requests.counts();
-        if open > 0 || rests {
+        // GOAWAY tells an HTTP/2 client which requests are answered. An HTTP/1 client is told by `Connection: close` in
+        // its next response, which is that to a further request if the head of the present one has been sent.
+        let goes_away = conn_state.protocol() == Protocol::Two && conn_state.requests.counts().1 > 0;
+        if goes_away || is_idle || is_late {
             conn_state.raise(ShutdownPhase::Finish);
         }
     }
@@ -313,3 +327,6 @@ impl Drained {
         self.connections += 1;
     }
 }
+
+#[cfg(test)]
+mod tests;

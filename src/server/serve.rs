@@ -189,7 +189,11 @@ impl<L: Accept, S: HttpService> Serve<L, S> {
     /// notified. Connections still open at the `deadline`, counted from the signal, are reset.
     ///
     /// Connections that the kernel has accepted are served, and so is a request that is arriving: a connection is idle
-    /// if it receives nothing for a quarter of a second after the signal.
+    /// if it receives nothing for a quarter of a second after the signal and after its last response. If the head of a
+    /// response was sent before the signal, the next request on that HTTP/1 connection is answered, with
+    /// `Connection: close`. Requests that a client has pipelined behind that one are not ([RFC 9112
+    /// §9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)). A connection that is idle at the deadline is closed,
+    /// not reset.
     ///
     /// ```no_run
     /// use std::time::Duration;

@@ -17,7 +17,7 @@ use millstream::net::TcpListener;
 use millstream::server::{Drained, Limits, Peer, RequestBody, serve};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
@@ -40,6 +40,7 @@ struct Scene {
     waiting: AtomicUsize,
     /// Upgrades that the service got.
     upgraded: AtomicUsize,
+    go_on: Notify,
 }
 
 /// A task that waits, until it is dropped.
@@ -103,6 +104,13 @@ async fn answer(scene: Arc<Scene>, mut request: Request<RequestBody>) -> Result<
                 Ok::<_, Infallible>(Frame::data(piece))
             });
             Response::new(boxed(StreamBody::new(frames)))
+        }
+        "/held" => {
+            let frame = async move {
+                scene.go_on.notified().await;
+                Ok::<_, Infallible>(Frame::data(Bytes::from("held")))
+            };
+            Response::new(boxed(StreamBody::new(stream::once(frame))))
         }
         _ => hello,
     })
@@ -288,6 +296,37 @@ fn what_a_client_sends_behind_its_last_request_costs_it_no_byte_of_the_response(
                     assert!(got.len() >= LENGTH, "{path} {fields:?}: {} bytes", got.len());
                 }
             }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn requests_behind_a_head_that_has_gone_out_are_answered_by_a_server_that_drains() {
+    on_both(async || {
+        on_all(async |over, takeover| {
+            let server = Server::start(over, takeover, Limits::default()).await;
+            let mut idle = server.connect().await;
+            assert_eq!(idle.get("/").await.0, 200);
+            let mut client = server.connect().await;
+            client.send(get("/held", "")).await;
+            let head = client.head().await;
+            assert_eq!((head.status, head.field("connection")), (200, None));
+            client.send(get("/", "").repeat(3)).await;
+            let Server { signal, scene, ended, .. } = server;
+            signal.send(()).unwrap();
+            // The server drains once it has closed the idle connection.
+            assert!(timeout(LONG, idle.drain()).await.expect("closed").is_empty());
+            scene.go_on.notify_one();
+            assert_eq!(client.body(14).await.unwrap(), b"4\r\nheld\r\n0\r\n\r\n");
+            let head = timeout(LONG, client.try_head()).await.expect("an answer").expect("a second response");
+            assert_eq!((head.status, head.field("connection")), (200, Some("close")));
+            let mut rest = client.buffered();
+            timeout(LONG, client.io.read_to_end(&mut rest)).await.expect("an end").expect("no reset");
+            assert_eq!(rest, b"hello", "one more response, and no other behind its `Connection: close`");
+            drop(client);
+            let drained = timeout(LONG, ended).await.expect("an end").unwrap().unwrap();
+            assert_eq!((drained.connections, drained.aborted), (2, 0), "{drained:?}");
         })
         .await;
     });
