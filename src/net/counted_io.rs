@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use hyper_util::rt::TokioIo;
@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::counts::Counts;
 use super::handle::Handle;
+use super::owed::Owed;
 use super::stats::{Reason, Way};
 use super::stream::{Rewind, Seen, TakeOver};
 
@@ -25,13 +26,13 @@ struct Counting<T> {
     io: T,
     state: Arc<Counts>,
     unread: Vec<u8>,
-    flushed: Option<Arc<AtomicBool>>,
+    owed: Option<Arc<Owed>>,
 }
 
 impl<T> CountedIo<T> {
     /// Wraps a stream.
     pub fn new(io: T) -> Self {
-        Self(TokioIo::new(Counting { io, state: Arc::new(Counts::new()), unread: Vec::new(), flushed: None }))
+        Self(TokioIo::new(Counting { io, state: Arc::new(Counts::new()), unread: Vec::new(), owed: None }))
     }
 
     /// Returns the inner stream, for its addresses.
@@ -96,7 +97,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Counting<T> {
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Counting<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_send(cx, |io, cx| io.poll_write(cx, buf))
+        let written = self.poll_send(cx, |io, cx| io.poll_write(cx, buf));
+        Owed::wrote(self.owed.as_deref(), &written, &[IoSlice::new(buf)]);
+        written
     }
 
     fn poll_write_vectored(
@@ -104,7 +107,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counting<T> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_send(cx, |io, cx| io.poll_write_vectored(cx, bufs))
+        let written = self.poll_send(cx, |io, cx| io.poll_write_vectored(cx, bufs));
+        Owed::wrote(self.owed.as_deref(), &written, bufs);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -117,9 +122,6 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counting<T> {
         let flushed = state.poll(cx, |tasks| &mut tasks.writer, |cx| Pin::new(io).poll_flush(cx));
         // A stream that encrypts takes bytes at once, and waits for its peer here.
         state.blocked.store(flushed.is_pending(), Ordering::Relaxed);
-        if let (Some(asked), Poll::Ready(Ok(()))) = (&self.flushed, &flushed) {
-            asked.store(true, Ordering::Relaxed);
-        }
         flushed
     }
 
@@ -185,8 +187,8 @@ impl<T> Rewind for CountedIo<T> {
 }
 
 impl<T> TakeOver for CountedIo<T> {
-    fn track_flush(&mut self, flushed: Arc<AtomicBool>) {
-        self.0.inner_mut().flushed = Some(flushed);
+    fn count_writes(&mut self, owed: Arc<Owed>) {
+        self.0.inner_mut().owed = Some(owed);
     }
 }
 

@@ -48,6 +48,7 @@ mod listeners;
 #[cfg(unix)]
 mod name;
 mod options;
+mod owed;
 mod pace;
 mod peer_addr;
 mod profile;
@@ -79,6 +80,7 @@ pub use handle::{Closing, Handle};
 pub use incoming::Incoming;
 pub use listeners::Listeners;
 pub use options::Receive;
+pub(crate) use owed::Owed;
 pub use pace::SharedPace;
 pub use peer_addr::PeerAddr;
 pub use profile::{Profile, ProfileSwitch};

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use super::egress::Egress;
@@ -11,6 +10,7 @@ use super::egress::outlet::Outlet;
 use super::handle::Handle;
 use super::ingress::Ingress;
 use super::options::{Options, Receive};
+use super::owed::Owed;
 use super::recv_buf::{RecvBuf, poll_plain};
 use crate::runtime::Turn;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,7 +20,7 @@ pub(super) struct Stream {
     /// Present if the kernel receives ahead, by a multishot receive.
     ingress: Option<Arc<Ingress>>,
     unread: Vec<u8>,
-    flushed: Option<Arc<AtomicBool>>,
+    owed: Option<Arc<Owed>>,
 }
 
 /// A stream that accepts bytes back after they were read.
@@ -31,8 +31,8 @@ pub trait Rewind {
 
 /// A stream that a server can take over from hyper.
 pub trait TakeOver {
-    /// Sets `flushed` whenever hyper flushes the stream from now on.
-    fn track_flush(&mut self, flushed: Arc<AtomicBool>);
+    /// Counts the accepted bytes in `owed` from now on.
+    fn count_writes(&mut self, owed: Arc<Owed>);
 
     /// Returns a way to send without the stream's task, if there is one.
     fn outlet(&self) -> Option<Outlet> {
@@ -62,7 +62,7 @@ impl Stream {
         let by_ring = options.receive == Receive::Multishot;
         let egress = Egress::new(socket, Arc::clone(&turn), options)?;
         let ingress = if by_ring { Ingress::new(&egress, turn) } else { None };
-        Ok(Self { egress, ingress, unread: Vec::new(), flushed: None })
+        Ok(Self { egress, ingress, unread: Vec::new(), owed: None })
     }
 
     /// Receives into `buf`, once; 0 bytes mean the end of the stream. All reads use this function.
@@ -104,16 +104,15 @@ impl Stream {
         self.unread.splice(..0, bytes.iter().copied());
     }
 
-    pub(super) fn track_flush(&mut self, flushed: Arc<AtomicBool>) {
-        self.flushed = Some(flushed);
+    pub(super) fn count_writes(&mut self, owed: Arc<Owed>) {
+        self.owed = Some(owed);
     }
 
-    /// Flushes for hyper.
-    pub(super) fn flush(&self) -> io::Result<()> {
-        if let Some(flushed) = &self.flushed {
-            flushed.store(true, Ordering::Relaxed);
-        }
-        self.egress.flush_asked()
+    /// Writes for the traits of tokio and hyper.
+    pub(super) fn write(&self, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let written = self.egress.poll_write(cx, bufs);
+        Owed::wrote(self.owed.as_deref(), &written, bufs);
+        written
     }
 
     /// Returns whether other callers may not receive, because of a multishot receive or bytes that were given back.
@@ -220,8 +219,8 @@ macro_rules! stream {
         }
 
         impl $crate::net::stream::TakeOver for $name {
-            fn track_flush(&mut self, flushed: std::sync::Arc<std::sync::atomic::AtomicBool>) {
-                self.stream.track_flush(flushed);
+            fn count_writes(&mut self, owed: std::sync::Arc<$crate::net::Owed>) {
+                self.stream.count_writes(owed);
             }
 
             fn outlet(&self) -> Option<$crate::net::Outlet> {
@@ -270,7 +269,7 @@ macro_rules! stream {
                 cx: &mut std::task::Context<'_>,
                 buf: &[u8],
             ) -> std::task::Poll<std::io::Result<usize>> {
-                self.stream.egress.poll_write(cx, &[std::io::IoSlice::new(buf)])
+                self.stream.write(cx, &[std::io::IoSlice::new(buf)])
             }
 
             fn poll_write_vectored(
@@ -278,7 +277,7 @@ macro_rules! stream {
                 cx: &mut std::task::Context<'_>,
                 bufs: &[std::io::IoSlice<'_>],
             ) -> std::task::Poll<std::io::Result<usize>> {
-                self.stream.egress.poll_write(cx, bufs)
+                self.stream.write(cx, bufs)
             }
 
             fn is_write_vectored(&self) -> bool {
@@ -289,7 +288,7 @@ macro_rules! stream {
                 self: std::pin::Pin<&mut Self>,
                 _: &mut std::task::Context<'_>,
             ) -> std::task::Poll<std::io::Result<()>> {
-                std::task::Poll::Ready(self.stream.flush())
+                std::task::Poll::Ready(self.stream.egress.flush_asked())
             }
 
             fn poll_shutdown(

@@ -60,7 +60,11 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
         let (has_body, grpc) = (!request.body().is_end_stream(), is_grpc(request.headers()));
         let connects = request.method() == Method::CONNECT;
         let tunnels = request.extensions().get::<OnUpgrade>().is_some();
-        let exchange = if self.conn_state.handover.is_enabled() { Exchange::of(&request) } else { None };
+        let handover = &self.conn_state.handover;
+        let exchange = handover.is_enabled().then(|| {
+            handover.begin_response();
+            Exchange::of(&request)
+        });
         let state = match admit(request, &self.conn_state) {
             Ok(mut request) => {
                 if !self.extensions.is_empty() {
@@ -150,7 +154,7 @@ pin_project! {
         // HTTP/1: the response that makes it one, until hyper may hand the stream over.
         switching: Option<Box<S::Response>>,
         grpc: bool,
-        // Present if the body of the response may be taken over.
+        // Present if responses of the connection may be taken over.
         exchange: Option<Exchange>,
     }
 }

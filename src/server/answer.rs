@@ -85,6 +85,10 @@ impl<D> Data<D> {
     }
 }
 
+fn data_len<D: Buf>(frame: &Frame<D>) -> u64 {
+    frame.data_ref().map_or(0, |data| data.remaining() as u64)
+}
+
 /// Returns a response of the service to a request of this version. With an `exchange`, its body may be taken over.
 pub(super) fn answered<B>(
     mut response: Response<B>,
@@ -119,16 +123,21 @@ where
     #[cfg(feature = "sse")]
     // Another coding than the hub's is that of a layer.
     let events = events.filter(|events| events.is_compressed() == is_encoded);
-    match exchange.filter(|_| is_long).and_then(|exchange| exchange.framing(&response)) {
-        Some((framing, keep_alive)) => response.map(|body| {
+    let framing = exchange.filter(|_| is_long).and_then(|exchange| Some((exchange, exchange.framing(&response)?)));
+    match framing {
+        Some((exchange, (framing, keep_alive))) => response.map(|body| {
             let conn_state = Arc::clone(open.conn_state());
-            conn_state.handover.holds_bytes();
-            let streamed = Streamed::new(body, open, framing, keep_alive);
+            let streamed = Streamed::new(body, open, framing, keep_alive, exchange.stays());
             #[cfg(feature = "sse")]
             let streamed = streamed.with_events(events);
             Answered::Streamed { body: Some(Box::new(streamed)), conn_state }
         }),
-        None => response.map(|body| Answered::Framed { body, open: Some(open) }),
+        None => {
+            if exchange.is_some_and(|exchange| !exchange.is_plain(&response, is_long)) {
+                open.conn_state().handover.leave_to_hyper();
+            }
+            response.map(|body| Answered::Framed { body, open: Some(open) })
+        }
     }
 }
 
@@ -188,8 +197,10 @@ where
                     open.asked(matches!(frame, Poll::Ready(Some(Ok(_)))));
                 }
                 let frame = ready!(frame);
-                if let (Some(Err(_)), Some(open)) = (&frame, &*open) {
-                    open.failed();
+                match (&frame, &*open) {
+                    (Some(Ok(frame)), Some(open)) => open.conn_state().handover.gave(data_len(frame)),
+                    (Some(Err(_)), Some(open)) => open.failed(),
+                    _ => {}
                 }
                 let is_last = frame.is_some() && body.is_end_stream();
                 let open = if is_last { open.take() } else { None };
@@ -201,7 +212,7 @@ where
                     *body = handover.take_back();
                 }
                 #[cfg(feature = "relay")]
-                if body.as_mut().is_some_and(|body| body.is_direct(cx))
+                if body.as_mut().is_some_and(|body| !body.stays && body.is_direct(cx))
                     && !conn_state.requests.is_arriving()
                     && let Some(body) = body.take()
                 {
@@ -209,15 +220,16 @@ where
                     return Poll::Pending;
                 }
                 let Some(streamed) = body else { return Poll::Ready(None) };
-                let Poll::Ready(frame) = streamed.poll_for_hyper(cx) else {
-                    if !conn_state.requests.is_arriving()
+                let Poll::Ready((frame, written)) = streamed.poll_for_hyper(cx) else {
+                    if !streamed.stays
+                        && !conn_state.requests.is_arriving()
                         && let Some(body) = body.take()
                     {
                         handover.offer(body);
                     }
                     return Poll::Pending;
                 };
-                handover.holds_bytes();
+                handover.gave(written);
                 let is_last = frame.is_some() && streamed.is_end_stream();
                 let open = if is_last { streamed.open.take() } else { None };
                 Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, open }))))

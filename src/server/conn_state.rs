@@ -186,9 +186,13 @@ impl ConnState {
         self.to_rest.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether hyper may be left: no response, no unread request body, and no unwritten bytes.
+    /// Returns whether hyper may be left: no response, no unread request body, and no unwritten bytes. hyper's answer to what
+    /// is no request is counted like the others; one that the stream has not begun to accept waits for the stream.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.is_to_rest() && !self.requests.is_arriving() && self.handover.is_flushed()
+        self.is_to_rest()
+            && !self.requests.is_arriving()
+            && self.handover.is_settled()
+            && self.handle.pulse().is_some_and(|pulse| !pulse.waits())
     }
 
     pub(super) fn abort(&self) {

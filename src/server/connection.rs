@@ -98,6 +98,7 @@ where
 {
     let conn_state = Arc::clone(adapter.conn_state());
     // Not with upgrades: after any request with `Upgrade`, hyper would give the stream away at the end of the connection.
+    conn_state.handover.begin();
     let connection = protocols.one.serve_connection(stream, adapter);
     Box::pin(async move {
         let (begun, _) = conn_state.requests.counts();
@@ -155,6 +156,7 @@ where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     S: HttpService,
 {
+    conn_state.handover.leave_to_hyper();
     // The response waits for this.
     conn_state.becomes_tunnel();
     Box::pin(async move {
@@ -248,10 +250,6 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let conn_state = self.conn_state;
         let rests = conn_state.is_to_rest();
-        if rests {
-            // hyper flushes in each poll in which it holds nothing.
-            conn_state.handover.holds_bytes();
-        }
         match Pin::new(&mut self.connection).poll(cx) {
             Poll::Ready(ended) => Poll::Ready(Outcome::Ended(ended)),
             Poll::Pending if conn_state.is_switching() => Poll::Ready(Outcome::Switches),

@@ -10,7 +10,8 @@ use hyper::rt;
 
 use super::body_error::BoxError;
 use super::lock::lock;
-use crate::net::TakeOver;
+use crate::counters::{Counter, count};
+use crate::net::{Owed, TakeOver};
 
 /// A stream that a body is written to.
 pub(super) trait Output: rt::Write + TakeOver + Unpin {}
@@ -30,9 +31,10 @@ pub(super) trait Driven: Any + Send {
 #[derive(Default)]
 pub(super) struct Handover {
     enabled: AtomicBool,
-    /// Set by the stream when hyper flushes it, which hyper does only when it holds no unwritten bytes.
-    flushed: Arc<AtomicBool>,
+    /// Bytes that hyper holds. Only if it holds none, the connection can be taken from it: hyper gives none of them back.
+    owed: Arc<Owed>,
     is_offered: AtomicBool,
+    is_refused: AtomicBool,
     body: Mutex<Option<Box<dyn Driven>>>,
 }
 
@@ -40,7 +42,7 @@ impl Handover {
     /// Enables takeover of the responses on `stream`, unless the stream wants each message as one slice.
     pub(super) fn enable(&self, stream: &mut (impl rt::Write + TakeOver)) {
         if stream.is_write_vectored() {
-            stream.track_flush(Arc::clone(&self.flushed));
+            stream.count_writes(Arc::clone(&self.owed));
             self.enabled.store(true, Ordering::Relaxed);
         }
     }
@@ -49,14 +51,32 @@ impl Handover {
         self.enabled.load(Ordering::Relaxed)
     }
 
-    /// Records that hyper has a head or a frame that it has not written.
-    pub(super) fn holds_bytes(&self) {
-        self.flushed.store(false, Ordering::Relaxed);
+    /// Records that a new hyper begins with the stream, to which all bytes before were written.
+    pub(super) fn begin(&self) {
+        if self.is_enabled() {
+            self.owed.reset();
+        }
     }
 
-    /// Returns whether hyper has flushed since, so that it holds nothing.
-    pub(super) fn is_flushed(&self) -> bool {
-        self.flushed.load(Ordering::Relaxed)
+    /// Records that hyper has called the service, so that the head of a response follows.
+    pub(super) fn begin_response(&self) {
+        self.owed.begin();
+        self.is_refused.store(false, Ordering::Relaxed);
+    }
+
+    /// Records that hyper was given a frame that it writes with so many bytes.
+    pub(super) fn gave(&self, bytes: u64) {
+        self.owed.gave(bytes);
+    }
+
+    /// Leaves the connection to hyper up to its end, because it cannot be told how hyper frames a response.
+    pub(super) fn leave_to_hyper(&self) {
+        self.owed.stop();
+    }
+
+    /// Returns whether the stream has accepted all bytes of responses that hyper was given.
+    pub(super) fn is_settled(&self) -> bool {
+        self.owed.is_settled()
     }
 
     /// Offers a pending body.
@@ -74,8 +94,17 @@ impl Handover {
 
     /// Returns the offered body once the stream has accepted all bytes that hyper has framed.
     pub(super) fn take_over(&self) -> Option<Box<dyn Driven>> {
-        let is_ready = self.is_offered.load(Ordering::Relaxed) && self.is_flushed();
-        if is_ready { self.withdraw() } else { None }
+        if !self.is_offered.load(Ordering::Relaxed) {
+            return None;
+        }
+        if self.is_settled() {
+            return self.withdraw();
+        }
+        if !self.is_refused.load(Ordering::Relaxed) {
+            self.is_refused.store(true, Ordering::Relaxed);
+            count(Counter::TakeoversRefused, 1);
+        }
+        None
     }
 
     /// Returns the offered body because hyper, which would have polled it, is gone.

@@ -37,6 +37,8 @@ pub(super) struct Streamed<B: Body> {
     pub(super) open: Option<Open>,
     framing: Framing,
     keep_alive: bool,
+    /// Whether it is not taken over.
+    pub(super) stays: bool,
     piece: Option<Piece<B::Data>>,
     ended: bool,
     #[cfg(feature = "sse")]
@@ -55,12 +57,13 @@ struct Events {
 }
 
 impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
-    pub(super) fn new(body: B, open: Open, framing: Framing, keep_alive: bool) -> Self {
+    pub(super) fn new(body: B, open: Open, framing: Framing, keep_alive: bool, stays: bool) -> Self {
         Self {
             body: Some(Box::pin(body)),
             open: Some(open),
             framing,
             keep_alive,
+            stays,
             piece: None,
             ended: false,
             #[cfg(feature = "sse")]
@@ -91,14 +94,16 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
         Poll::Ready(frame)
     }
 
-    /// Polls the body for hyper, which frames it.
-    pub(super) fn poll_for_hyper(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B>> {
+    /// Polls the body for hyper, which frames it. Also returns with how many bytes hyper writes the frame or the end.
+    pub(super) fn poll_for_hyper(&mut self, cx: &mut Context<'_>) -> Poll<(NextFrame<B>, u64)> {
         let frame = ready!(self.poll_frame(cx));
-        if let (Framing::Length(due), Some(Ok(frame))) = (&mut self.framing, &frame) {
-            let len = frame.data_ref().map_or(0, Buf::remaining);
-            *due = due.saturating_sub(len as u64);
-        }
-        Poll::Ready(frame)
+        let is_last = self.is_end_stream();
+        let written = match &frame {
+            Some(Err(_)) => 0,
+            Some(Ok(frame)) => self.framing.pass(Some(frame), is_last),
+            None => self.framing.pass::<B::Data>(None, is_last),
+        };
+        Poll::Ready((frame, written))
     }
 
     pub(super) fn is_end_stream(&self) -> bool {
@@ -117,7 +122,7 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
                 Err(frame) => match frame.into_trailers() {
                     Ok(trailers) => {
                         self.ended = true;
-                        return Poll::Ready(self.framing.end_with(trailers).map(|end| Some(Piece::end(end))));
+                        return Poll::Ready(self.framing.end_with(&trailers).map(|end| Some(Piece::end(end))));
                     }
                     Err(_) => continue,
                 },

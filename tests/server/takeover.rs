@@ -1,5 +1,7 @@
 //! The same bytes on the wire, whether the server or hyper writes the bodies of responses.
 
+mod flush;
+
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;

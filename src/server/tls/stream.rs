@@ -4,7 +4,6 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -18,7 +17,7 @@ use super::wire::Wire;
 use crate::buf::origin;
 use crate::counters::log;
 use crate::counters::{Counter, count};
-use crate::net::{Rewind, TakeOver, TcpStream};
+use crate::net::{Owed, Rewind, TakeOver, TcpStream};
 
 /// Bytes encrypted by one write: as many as one call sends.
 const WRITE_MAX: usize = 64 << 10;
@@ -55,7 +54,7 @@ pub struct TlsStream<S> {
     torn: bool,
     /// Whether the peer has sent what is not TLS. rustls has sent its alert then, and must not be given more.
     broken: bool,
-    flushed: Option<Arc<AtomicBool>>,
+    owed: Option<Arc<Owed>>,
 }
 
 impl<S> TlsStream<S> {
@@ -71,7 +70,7 @@ impl<S> TlsStream<S> {
             unread: Vec::new(),
             torn: false,
             broken: false,
-            flushed: None,
+            owed: None,
         }
     }
 
@@ -151,6 +150,12 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
         take(&received[..n]);
         stream.consume(n);
         Poll::Ready(Ok(()))
+    }
+
+    fn poll_encrypt(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let taken = self.poll_records(cx, bufs);
+        Owed::wrote(self.owed.as_deref(), &taken, bufs);
+        taken
     }
 
     /// Encrypts bytes of `bufs` in order, and returns their number. `Pending` means none.
@@ -241,8 +246,8 @@ impl<S> Rewind for TlsStream<S> {
 }
 
 impl<S> TakeOver for TlsStream<S> {
-    fn track_flush(&mut self, flushed: Arc<AtomicBool>) {
-        self.flushed = Some(flushed);
+    fn count_writes(&mut self, owed: Arc<Owed>) {
+        self.owed = Some(owed);
     }
 }
 
@@ -277,7 +282,7 @@ macro_rules! writes {
     ($($write:ident)::+) => {
         impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> $($write)::+ for TlsStream<S> {
             fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-                self.poll_records(cx, &[IoSlice::new(buf)])
+                self.poll_encrypt(cx, &[IoSlice::new(buf)])
             }
 
             fn poll_write_vectored(
@@ -285,7 +290,7 @@ macro_rules! writes {
                 cx: &mut Context<'_>,
                 bufs: &[IoSlice<'_>],
             ) -> Poll<io::Result<usize>> {
-                self.poll_records(cx, bufs)
+                self.poll_encrypt(cx, bufs)
             }
 
             fn is_write_vectored(&self) -> bool {
@@ -293,11 +298,7 @@ macro_rules! writes {
             }
 
             fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                ready!(self.poll_handed_over(cx))?;
-                if let Some(flushed) = &self.flushed {
-                    flushed.store(true, Ordering::Relaxed);
-                }
-                Poll::Ready(Ok(()))
+                self.poll_handed_over(cx)
             }
 
             fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -331,7 +332,7 @@ mod tests {
     struct Counted(DuplexStream, usize);
 
     impl TakeOver for Counted {
-        fn track_flush(&mut self, _: Arc<AtomicBool>) {}
+        fn count_writes(&mut self, _: Arc<Owed>) {}
     }
 
     impl AsyncRead for Counted {

@@ -1,0 +1,257 @@
+//! Counts what hyper holds of the bytes that it was given for a stream.
+//!
+//! The stream counts the bytes that it accepts, whoever flushes it when. The length of a head is hyper's matter, so the
+//! stream looks for the end of each head in the bytes. Behind the head, hyper holds nothing once the accepted bytes are as
+//! many as the bytes of all frames with their framing.
+
+use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::Poll;
+
+/// Nothing is counted, because a count would not be certain.
+const OFF: u32 = 0;
+/// All accepted bytes are those of frames.
+const BODY: u32 = 1;
+/// The accepted bytes are those of a head, up to the place in the lower bits.
+const HEAD: u32 = 1 << 31;
+
+/// Bytes that hyper owes a stream. Counts nothing until [`reset`](Self::reset). Only the task of the connection uses it, so
+/// loads and stores suffice.
+#[derive(Debug, Default)]
+pub struct Owed {
+    place: AtomicU32,
+    bytes: AtomicU64,
+}
+
+impl Owed {
+    /// Begins to count. hyper holds nothing.
+    pub fn reset(&self) {
+        self.bytes.store(0, Ordering::Relaxed);
+        self.place.store(BODY, Ordering::Relaxed);
+    }
+
+    /// Stops counting.
+    pub fn stop(&self) {
+        self.place.store(OFF, Ordering::Relaxed);
+    }
+
+    /// Begins a message, whose head hyper has not written. Stops counting if hyper may hold bytes of the last message.
+    pub fn begin(&self) {
+        let place = if self.is_settled() { HEAD } else { OFF };
+        self.place.store(place, Ordering::Relaxed);
+    }
+
+    /// Records that hyper was given a frame that it writes with so many bytes.
+    pub fn gave(&self, bytes: u64) {
+        if self.place.load(Ordering::Relaxed) != OFF {
+            self.bytes.store(self.bytes.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
+        }
+    }
+
+    /// Records the result of a write.
+    pub fn wrote(owed: Option<&Self>, written: &Poll<io::Result<usize>>, bufs: &[IoSlice<'_>]) {
+        if let (Some(owed), Poll::Ready(Ok(n))) = (owed, written) {
+            owed.accepted(*n, bufs);
+        }
+    }
+
+    /// Records that the stream has accepted the first `n` bytes of `bufs`.
+    fn accepted(&self, n: usize, bufs: &[IoSlice<'_>]) {
+        match self.place.load(Ordering::Relaxed) {
+            OFF => {}
+            BODY => self.took(n),
+            place => self.look_for_body(Head::unpacked(place), n, bufs),
+        }
+    }
+
+    /// More than hyper was given is not settled either.
+    fn took(&self, n: usize) {
+        self.bytes.store(self.bytes.load(Ordering::Relaxed).wrapping_sub(n as u64), Ordering::Relaxed);
+    }
+
+    fn look_for_body(&self, mut head: Head, n: usize, bufs: &[IoSlice<'_>]) {
+        let mut left = n;
+        for buf in bufs {
+            let mut bytes = &buf[..left.min(buf.len())];
+            left -= bytes.len();
+            while let Some(end) = head.find_end(bytes) {
+                bytes = &bytes[end..];
+                if !head.is_interim {
+                    self.place.store(BODY, Ordering::Relaxed);
+                    return self.took(bytes.len() + left);
+                }
+                head = Head::default();
+            }
+        }
+        self.place.store(head.packed(), Ordering::Relaxed);
+    }
+
+    /// Returns whether hyper holds no bytes: the head was accepted, and all frames behind it.
+    pub fn is_settled(&self) -> bool {
+        self.place.load(Ordering::Relaxed) == BODY && self.bytes.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// A place in a head.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Head {
+    /// Bytes before it, as far as they matter.
+    at: u8,
+    /// The number of bytes of the empty line, with the end of the line before it, that were found.
+    ended: u8,
+    /// Whether the head is that of an interim response (RFC 9110 §15.2), which another head follows.
+    is_interim: bool,
+}
+
+impl Head {
+    const END: &[u8] = b"\r\n\r\n";
+    /// Places and values of the bytes that tell an interim response, as in `HTTP/1.1 100`, from any other head.
+    const INTERIM: [(u8, u8); 3] = [(0, b'H'), (4, b'/'), (9, b'1')];
+
+    fn packed(self) -> u32 {
+        HEAD | u32::from_be_bytes([0, self.is_interim.into(), self.ended, self.at])
+    }
+
+    fn unpacked(place: u32) -> Self {
+        let [_, is_interim, ended, at] = place.to_be_bytes();
+        Self { at, ended, is_interim: is_interim != 0 }
+    }
+
+    /// Returns the number of bytes up to the end of the head, if it is in `bytes`.
+    fn find_end(&mut self, bytes: &[u8]) -> Option<usize> {
+        // Nearly all heads are accepted whole.
+        if self.at == 0
+            && let Some(end) = end_in(bytes)
+        {
+            self.is_interim = Self::INTERIM.iter().all(|&(at, value)| bytes.get(usize::from(at)) == Some(&value));
+            return Some(end);
+        }
+        bytes.iter().position(|&byte| self.step(byte)).map(|last| last + 1)
+    }
+
+    /// Returns whether `byte` is the last of the head.
+    fn step(&mut self, byte: u8) -> bool {
+        if let Some((_, value)) = Self::INTERIM.iter().find(|(at, _)| *at == self.at) {
+            self.is_interim = byte == *value && (self.is_interim || self.at == 0);
+        }
+        self.at = self.at.saturating_add(1);
+        self.ended = match byte {
+            _ if byte == Self::END[usize::from(self.ended)] => self.ended + 1,
+            b'\r' => 1,
+            _ => 0,
+        };
+        usize::from(self.ended) == Self::END.len()
+    }
+}
+
+/// Returns the number of bytes up to the end of the first empty line.
+fn end_in(bytes: &[u8]) -> Option<usize> {
+    // The end contains one of every four bytes.
+    for at in (3..bytes.len()).step_by(4) {
+        if matches!(bytes[at], b'\r' | b'\n') {
+            let ends = (at - 3..=at).find(|&from| bytes[from..].starts_with(Head::END));
+            if let Some(from) = ends {
+                return Some(from + Head::END.len());
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Accepts `bytes` in writes of `step` bytes, each in slices of `slice` bytes.
+    fn accept(owed: &Owed, bytes: &[u8], step: usize, slice: usize) {
+        for write in bytes.chunks(step) {
+            let bufs: Vec<_> = write.chunks(slice).map(IoSlice::new).collect();
+            owed.accepted(write.len(), &bufs);
+        }
+    }
+
+    fn begun() -> Owed {
+        let owed = Owed::default();
+        owed.reset();
+        owed.begin();
+        owed
+    }
+
+    const HEADS: [&str; 4] = [
+        "HTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.1 404 Not Found\r\na: b\r\nc: \r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ndate: y\r\n\r\n",
+        "GET /abcd1 HTTP/1.1\r\nhost: mill\r\n\r\n",
+    ];
+
+    #[test]
+    fn bytes_behind_a_head_are_counted_wherever_they_are_cut() {
+        // A body that looks like the end of a head.
+        let body = b"5\r\n\r\n\r\na\r\n0\r\n\r\n";
+        for head in HEADS {
+            let message = [head.as_bytes(), body].concat();
+            for step in 1..=message.len() {
+                for slice in [1, 3, 4, 7, message.len()] {
+                    let owed = begun();
+                    owed.gave(body.len() as u64);
+                    accept(&owed, &message[..message.len() - 1], step, slice);
+                    assert!(!owed.is_settled(), "a byte is left: {head:?} {step} {slice}");
+                    accept(&owed, &message[message.len() - 1..], step, slice);
+                    assert!(owed.is_settled(), "{head:?} {step} {slice}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_settled_before_the_end_of_a_head_or_beyond_what_was_given() {
+        for head in HEADS {
+            let owed = begun();
+            accept(&owed, &head.as_bytes()[..head.len() - 1], 1000, 1000);
+            assert!(!owed.is_settled());
+            accept(&owed, b"\n", 1, 1);
+            assert!(owed.is_settled());
+            accept(&owed, b"more", 4, 4);
+            assert!(!owed.is_settled());
+        }
+    }
+
+    #[test]
+    fn a_message_that_begins_before_the_end_of_the_last_one_stops_the_count() {
+        let owed = begun();
+        accept(&owed, HEADS[0].as_bytes(), 1000, 1000);
+        owed.gave(1);
+        owed.begin();
+        accept(&owed, b"a", 1, 1);
+        accept(&owed, HEADS[0].as_bytes(), 1000, 1000);
+        assert!(!owed.is_settled());
+        owed.begin();
+        assert!(!owed.is_settled());
+        owed.reset();
+        assert!(owed.is_settled());
+    }
+
+    #[test]
+    fn a_write_that_takes_a_part_counts_that_part() {
+        let owed = begun();
+        owed.gave(3);
+        let bufs = [IoSlice::new(HEADS[0].as_bytes()), IoSlice::new(b"abc")];
+        owed.accepted(HEADS[0].len() + 1, &bufs);
+        owed.accepted(1, &[IoSlice::new(b"bc")]);
+        assert!(!owed.is_settled());
+        owed.accepted(1, &[IoSlice::new(b"c")]);
+        assert!(owed.is_settled());
+    }
+
+    proptest! {
+        #[test]
+        fn the_end_of_a_head_is_found_as_by_a_search(bytes in proptest::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'a')], 0..40)) {
+            let expected = bytes.windows(4).position(|window| window == Head::END).map(|at| at + 4);
+            prop_assert_eq!(end_in(&bytes), expected);
+            let mut head = Head::default();
+            prop_assert_eq!(bytes.iter().position(|&byte| head.step(byte)).map(|last| last + 1), expected);
+        }
+    }
+}
