@@ -37,8 +37,8 @@ pub(super) struct ResponseBody {
     silence: Silence,
     /// The pool to which the connection may return.
     pool: Option<Arc<Pool>>,
-    /// Whether the connection may be taken from hyper: it is a plain socket, and the request had no body, of which hyper might
-    /// hold bytes.
+    /// Whether the connection may be taken from hyper once that holds no bytes of the request: it is a plain socket, and the
+    /// request had no body, which might go on.
     may_take: bool,
     /// A frame of hyper, taken by [`Direct::is_direct`], or trailers.
     peeked: Option<Peeked>,
@@ -132,7 +132,11 @@ impl ResponseBody {
 
     /// Returns whether the connection can be taken from hyper, and the rest is worth it.
     fn is_to_take(&self) -> bool {
-        self.left.is_some_and(|left| left >= DIRECT_MIN) && self.may_take
+        let is_settled = match &self.source {
+            Source::Http1(connection, _) => connection.is_settled(),
+            _ => true,
+        };
+        self.left.is_some_and(|left| left >= DIRECT_MIN) && self.may_take && is_settled
     }
 
     /// Takes the connection from hyper if it holds no frame.

@@ -223,7 +223,7 @@ impl Shared {
         let pool = persists.then(|| Arc::clone(&self.pool));
         let silence = self.options.silence;
         Ok(response.map(|body| {
-            // hyper may hold bytes of an upload.
+            // An upload may go on.
             if connection.holds_body() && upload.is_none() && !body.is_end_stream() {
                 ResponseBody::chunked(connection.into_chunked(body, self.options.heads), silence, pool)
             } else {

@@ -13,6 +13,7 @@ use hyper::rt;
 
 use super::stream::{Stream, inner};
 use crate::buf::lease;
+use crate::net::Owed;
 
 /// Maximum length of a head that is cut off.
 const HEAD: usize = 8 << 10;
@@ -30,24 +31,57 @@ pub(super) struct HeadFirst {
     hold: Hold,
 }
 
-/// Holds the body of a response back from hyper. Only the task that polls the connection uses it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Hold(Arc<AtomicU8>);
+/// Holds the body of a response back from hyper, and counts what hyper holds of the request. Only the task that polls the
+/// connection uses it.
+#[derive(Clone, Debug)]
+pub(super) struct Hold(Arc<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    place: AtomicU8,
+    owed: Owed,
+}
 
 impl Hold {
-    /// Awaits the head of a response.
+    /// For a connection by which hyper has sent nothing.
+    pub(super) fn new() -> Self {
+        let held = Held::default();
+        held.owed.reset();
+        Self(Arc::new(held))
+    }
+
+    /// Awaits the head of a response to a request that hyper is about to write.
     pub(super) fn begin(&self) {
-        self.0.store(AWAITED, Ordering::Relaxed);
+        self.set_place(AWAITED);
+        self.0.owed.begin();
+    }
+
+    /// Records that hyper was given a frame of the request that it writes with so many bytes.
+    pub(super) fn gave(&self, bytes: u64) {
+        self.0.owed.gave(bytes);
+    }
+
+    /// Returns whether hyper holds no bytes of the request. It gives none of them back with the connection.
+    pub(super) fn is_settled(&self) -> bool {
+        self.0.owed.is_settled()
+    }
+
+    fn place(&self) -> u8 {
+        self.0.place.load(Ordering::Relaxed)
+    }
+
+    fn set_place(&self, place: u8) {
+        self.0.place.store(place, Ordering::Relaxed);
     }
 
     /// Returns whether the body is held back. Then hyper has read nothing of it.
     pub(super) fn is_held(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == HELD
+        self.place() == HELD
     }
 
     /// Lets hyper read. The connection has to be polled then.
     pub(super) fn end(&self) {
-        self.0.store(PASSING, Ordering::Relaxed);
+        self.set_place(PASSING);
     }
 }
 
@@ -69,7 +103,7 @@ impl HeadFirst {
             Some(len) => {
                 buf.put_slice(&bytes[..len]);
                 self.stream.unread(&bytes[len..]);
-                self.hold.0.store(HELD, Ordering::Relaxed);
+                self.hold.set_place(HELD);
             }
             None => {
                 buf.put_slice(bytes);
@@ -101,7 +135,7 @@ fn chunked_head(bytes: &[u8]) -> Option<usize> {
 impl rt::Read for HeadFirst {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: rt::ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        match this.hold.0.load(Ordering::Relaxed) {
+        match this.hold.place() {
             AWAITED => this.poll_head(cx, buf),
             HELD => Poll::Pending,
             _ => Pin::new(&mut this.stream).poll_read(cx, buf),
@@ -111,7 +145,9 @@ impl rt::Read for HeadFirst {
 
 impl rt::Write for HeadFirst {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        Owed::wrote(Some(&self.hold.0.owed), &written, &[IoSlice::new(bytes)]);
+        written
     }
 
     fn poll_write_vectored(
@@ -119,7 +155,9 @@ impl rt::Write for HeadFirst {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        Owed::wrote(Some(&self.hold.0.owed), &written, slices);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
@@ -16,6 +17,7 @@ use super::chunked::Chunked;
 use super::head_first::{HeadFirst, Hold};
 use super::request_body::OutBody;
 use super::stream::Stream;
+use crate::server::framing::Framing;
 
 /// Bytes of a response that hyper reads ahead of the client.
 const AHEAD: usize = 64 << 10;
@@ -50,7 +52,7 @@ impl Http1 {
         if limits.fields != FIELDS {
             builder.max_headers(limits.fields);
         }
-        let hold = Hold::default();
+        let hold = Hold::new();
         let handshake = pin!(builder.handshake(HeadFirst::new(stream, hold.clone())));
         // An HTTP/1 handshake exchanges no bytes.
         match handshake.poll(&mut Context::from_waker(Waker::noop())) {
@@ -86,11 +88,14 @@ impl Http1 {
     /// Sends a request and receives the head of its response. Its body may be [held](Self::holds_body).
     pub(super) async fn send(
         &mut self,
-        request: Request<OutBody>,
+        mut request: Request<OutBody>,
     ) -> Result<Response<Incoming>, TrySendError<Request<OutBody>>> {
         // Only the connection makes progress, and the response is looked for whenever it has been polled. So the response
         // needs no waker, which would have the task polled twice; nor may it be held back by the task's budget then.
         self.0.hold.begin();
+        let length = request.body().size_hint().exact();
+        let framing = Framing::of_request(request.headers(), length);
+        request.body_mut().count_in(&self.0.hold, framing);
         let mut answered = pin!(unconstrained(self.0.sender.try_send_request(request)));
         poll_fn(|cx| {
             self.poll(cx);
@@ -99,9 +104,15 @@ impl Http1 {
         .await
     }
 
-    /// Returns whether the response has a chunked body of which hyper has read nothing.
+    /// Returns whether the response has a chunked body of which hyper has read nothing, and hyper holds nothing of the
+    /// request: an upstream may answer before it has received all of it.
     pub(super) fn holds_body(&self) -> bool {
-        self.0.connection.is_some() && self.0.hold.is_held()
+        self.0.connection.is_some() && self.0.hold.is_held() && self.is_settled()
+    }
+
+    /// Returns whether hyper holds no bytes that it was given for the upstream.
+    pub(super) fn is_settled(&self) -> bool {
+        self.0.hold.is_settled()
     }
 
     /// Lets hyper read the body.
@@ -136,5 +147,68 @@ impl Http1 {
     pub(super) fn into_stream(self) -> Option<(Stream, Bytes)> {
         let parts = self.0.connection?.into_parts();
         Some((parts.io.into_inner(), parts.read_buf))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body::Body as _;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::net::TcpListener;
+
+    const LIMITS: HeadLimits = HeadLimits { bytes: 16 << 10, fields: FIELDS };
+
+    /// Returns a connection to an upstream that takes few bytes before it reads, and the upstream.
+    async fn connected() -> (Http1, tokio::net::TcpStream) {
+        let listener = TcpListener::builder().high_mark(4 << 10).bind("127.0.0.1:0").await.unwrap();
+        socket2::SockRef::from(&listener).set_send_buffer_size(4 << 10).unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4 << 10).unwrap();
+        let upstream = socket.connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        (Http1::new(Stream::Tcp(stream), LIMITS).unwrap(), upstream)
+    }
+
+    fn request(field: usize) -> Request<OutBody> {
+        Request::get("/").header("x-long", "a".repeat(field)).body(OutBody::empty()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_connection_stays_with_hyper_while_that_holds_a_part_of_the_request() {
+        for (field, is_settled) in [(10, true), (4 << 20, false)] {
+            let (mut connection, mut upstream) = connected().await;
+            let early = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nend\r\n0\r\n\r\n";
+            upstream.write_all(early.as_bytes()).await.unwrap();
+            let mut response = connection.send(request(field)).await.map_err(TrySendError::into_error).unwrap();
+            assert_eq!((connection.holds_body(), connection.is_settled()), (is_settled, is_settled), "{field}");
+
+            // The rest of the request is sent.
+            connection.release();
+            let reads = tokio::spawn(async move {
+                let (mut got, mut piece) = (Vec::new(), vec![0; 64 << 10]);
+                while !got.ends_with(b"\r\n\r\n") {
+                    let n = upstream.read(&mut piece).await.unwrap();
+                    assert!(n > 0, "the request is cut off behind {} bytes", got.len());
+                    got.extend_from_slice(&piece[..n]);
+                }
+                got.len()
+            });
+            let mut data = 0;
+            poll_fn(|cx| {
+                loop {
+                    connection.poll(cx);
+                    match std::task::ready!(Pin::new(response.body_mut()).poll_frame(cx)) {
+                        Some(frame) => data += frame.unwrap().data_ref().map_or(0, Bytes::len),
+                        None if connection.is_settled() => return Poll::Ready(()),
+                        None => return Poll::Pending,
+                    }
+                }
+            })
+            .await;
+            assert_eq!(data, 3);
+            assert!(reads.await.unwrap() > field);
+        }
     }
 }

@@ -14,7 +14,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Sleep, sleep};
 
+use super::head_first::Hold;
 use crate::server::body_error::status_of;
+use crate::server::framing::Framing;
 
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -31,6 +33,8 @@ struct Attempt {
     number: u32,
     /// Bytes that an earlier attempt received.
     again: Option<Bytes>,
+    /// Where the bytes are counted with which hyper sends it.
+    counted: Option<(Hold, Framing)>,
 }
 
 /// A body that the attempts to send a request share. Tells how far it is, so that a slow one is not mistaken for an upstream
@@ -147,7 +151,7 @@ impl Upload {
         };
         let again = Some(Bytes::copy_from_slice(data)).filter(|data| !data.is_empty());
         source.attempt += 1;
-        Some(OutBody(Some(Attempt { upload: Arc::clone(self), number: source.attempt, again })))
+        Some(OutBody(Some(Attempt { upload: Arc::clone(self), number: source.attempt, again, counted: None })))
     }
 
     fn poll_frame(&self, attempt: u32, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
@@ -192,7 +196,7 @@ impl OutBody {
             failed: OnceLock::new(),
             source: Mutex::new(Source { body, held: None, attempt: 0, kept: None }),
         });
-        (Self(Some(Attempt { upload: Arc::clone(&upload), number: 0, again: None })), Some(upload))
+        (Self(Some(Attempt { upload: Arc::clone(&upload), number: 0, again: None, counted: None })), Some(upload))
     }
 
     /// Holds the body back until what is returned is used or dropped, at most for a second.
@@ -202,6 +206,13 @@ impl OutBody {
             attempt.upload.source().held = Some(Held { wanted, limit: Box::pin(sleep(PATIENCE)) });
         }
         want
+    }
+
+    /// Counts the bytes with which hyper sends the body by a connection.
+    pub(super) fn count_in(&mut self, hold: &Hold, framing: Framing) {
+        if let Some(attempt) = &mut self.0 {
+            attempt.counted = Some((hold.clone(), framing));
+        }
     }
 
     pub(super) fn empty() -> Self {
@@ -214,11 +225,18 @@ impl Body for OutBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Some(Attempt { upload, number, again }) = &mut self.0 else { return Poll::Ready(None) };
-        if let Some(data) = again.take() {
-            return Poll::Ready(Some(Ok(Frame::data(data))));
+        let Some(Attempt { upload, number, again, .. }) = &mut self.0 else { return Poll::Ready(None) };
+        let frame = match again.take() {
+            Some(data) => Some(Ok(Frame::data(data))),
+            None => ready!(upload.poll_frame(*number, cx)),
+        };
+        let is_last = self.is_end_stream();
+        if let Some((hold, framing)) = self.0.as_mut().and_then(|attempt| attempt.counted.as_mut())
+            && let Ok(frame) = frame.as_ref().map(Result::as_ref).transpose()
+        {
+            hold.gave(framing.pass(frame, is_last));
         }
-        upload.poll_frame(*number, cx)
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -37,8 +37,8 @@ impl Exchange {
         }
     }
 
-    /// Returns whether the response stays with hyper, because the connection may become a tunnel, or because the request
-    /// was chunked: hyper closes the connection if it had a `Content-Length` as well, and hides that field.
+    /// Returns whether the response stays with hyper, because the request was chunked: hyper closes the connection if it
+    /// had a `Content-Length` as well, and hides that field.
     pub(super) fn stays(self) -> bool {
         self.stays
     }
