@@ -4,6 +4,7 @@
 mod support;
 
 mod accept;
+mod assumed;
 mod batch;
 mod budget;
 mod descriptors;

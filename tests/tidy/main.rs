@@ -328,19 +328,26 @@ fn examples_and_benches_are_run_or_shown() {
 }
 
 #[test]
-fn the_tests_of_threats_exist() {
-    let threats = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("THREATS.md")).unwrap();
+fn the_tests_of_threats_and_assumptions_exist() {
     let exists = |(program, test): (&str, &str)| {
         let (module, name) = test.rsplit_once("::").unwrap();
-        let path = format!("tests/{program}/{}", module.replace("::", "/"));
-        let own = |(file, _): &&(String, String)| file == &format!("{path}.rs") || file == &format!("{path}/mod.rs");
-        let files = files(&format!("tests/{program}"), &[".rs"]);
-        files.iter().find(own).is_some_and(|(_, text)| text.contains(&format!("fn {name}(")))
+        let dir = if program == "lib" { "src".to_owned() } else { format!("tests/{program}") };
+        let path = format!("{dir}/{}", module.replace("::", "/"));
+        // Unit tests are in the file of their module, or in one of their own.
+        let module = path.strip_suffix("/tests").unwrap_or(&path);
+        let own = |(file, text): &&(String, String)| {
+            [format!("{path}.rs"), format!("{path}/mod.rs"), format!("{module}.rs")].contains(file)
+                && text.contains(&format!("fn {name}("))
+        };
+        files(&dir, &[".rs"]).iter().any(|file| own(&file))
     };
-    let named: Vec<_> = named_tests(&threats).filter(|(_, test)| !test.ends_with("::NAME")).collect();
-    assert!(named.len() > 30, "only {} tests are named", named.len());
-    let lost: Vec<_> = named.into_iter().filter(|test| !exists(*test)).collect();
-    assert!(lost.is_empty(), "not in tests/: {lost:?}");
+    for document in ["THREATS.md", "docs/assumptions.md"] {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();
+        let named: Vec<_> = named_tests(&text).filter(|(_, test)| !test.ends_with("::NAME")).collect();
+        assert!(named.len() > 30, "{document} names only {} tests", named.len());
+        let lost: Vec<_> = named.into_iter().filter(|test| !exists(*test)).collect();
+        assert!(lost.is_empty(), "{document} names what is no test: {lost:?}");
+    }
 }
 
 #[test]
