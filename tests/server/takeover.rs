@@ -460,6 +460,34 @@ fn a_request_whose_body_is_not_read_stays_with_hyper() {
     });
 }
 
+#[test]
+fn what_came_before_on_a_connection_keeps_no_response_from_being_taken_over() {
+    if ran_in_child() {
+        return;
+    }
+    on_both(|| async {
+        // Each pause is another chance, if two threads run so unevenly that one is over at once.
+        let served =
+            Served::of(&std::array::from_fn::<_, 20, _>(|at| if at % 2 == 0 { Step::Data(5, 1) } else { Step::Sleep }));
+        let length = "Content-Length: 5\r\n\r\nhello";
+        for (first, taken_first) in [
+            ("HEAD / HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
+            ("GET /none HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
+            ("GET /same HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
+            ("GET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n".to_owned(), 0),
+            ("POST / HTTP/1.1\r\nHost: mill\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n0\r\n\r\n".to_owned(), 0),
+            (format!("POST / HTTP/1.1\r\nHost: mill\r\nExpect: 100-continue\r\n{length}"), 1),
+            (format!("POST /length HTTP/1.1\r\nHost: mill\r\n{length}"), 1),
+        ] {
+            for over in ALL {
+                let acts = [Act::Send(first.clone()), Act::Wait, get("/", LAST)];
+                let (_, taken) = same(&served, &acts, false, over).await;
+                assert_eq!(taken, taken_first + 1, "{first:?} {over:?}");
+            }
+        }
+    });
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0usize..20_000, 1usize..40).prop_map(|(len, slices)| Step::Data(len, slices)),
