@@ -37,7 +37,12 @@ impl<'a> Stream<'a> {
         let found = found.or_else(|| end.downcast_ref().map(Stream::Receiver));
         let found = found.or_else(|| end.downcast_ref().map(Stream::Sender));
         let found = found.or_else(|| end.downcast_ref().map(Stream::Ours));
-        found.or_else(|| end.downcast_ref().map(Stream::OursUnix))
+        let found = found.or_else(|| end.downcast_ref().map(Stream::OursUnix));
+        let found = found.or_else(|| end.downcast_ref::<net::OwnedReadHalf>().map(|half| Stream::Ours(half.as_ref())));
+        let found = found.or_else(|| end.downcast_ref::<net::OwnedWriteHalf>().map(|half| Stream::Ours(half.as_ref())));
+        let read = || end.downcast_ref::<net::OwnedReadHalf<_>>().map(|half| Stream::OursUnix(half.as_ref()));
+        let write = || end.downcast_ref::<net::OwnedWriteHalf<_>>().map(|half| Stream::OursUnix(half.as_ref()));
+        found.or_else(read).or_else(write)
     }
 }
 

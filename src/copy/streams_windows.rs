@@ -24,7 +24,9 @@ impl<'a> Stream<'a> {
         let found = end.downcast_ref().map(Stream::Tcp);
         let found = found.or_else(|| end.downcast_ref::<tcp::OwnedReadHalf>().map(|half| Stream::Tcp(half.as_ref())));
         let found = found.or_else(|| end.downcast_ref::<tcp::OwnedWriteHalf>().map(|half| Stream::Tcp(half.as_ref())));
-        found.or_else(|| end.downcast_ref().map(Stream::Ours))
+        let found = found.or_else(|| end.downcast_ref().map(Stream::Ours));
+        let found = found.or_else(|| end.downcast_ref::<net::OwnedReadHalf>().map(|half| Stream::Ours(half.as_ref())));
+        found.or_else(|| end.downcast_ref::<net::OwnedWriteHalf>().map(|half| Stream::Ours(half.as_ref())))
     }
 }
 

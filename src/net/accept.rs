@@ -5,9 +5,9 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 #[cfg(feature = "server")]
-use super::counted_io::CountedIo;
+use super::accept_failures::Failures;
 #[cfg(feature = "server")]
-use super::listener::Failures;
+use super::counted_io::CountedIo;
 use super::peer_addr::PeerAddr;
 use super::stream::{Rewind, Seen, TakeOver};
 #[cfg(feature = "server")]

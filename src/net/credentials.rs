@@ -20,6 +20,21 @@ pub struct Credentials {
 }
 
 impl Credentials {
+    /// Returns the process ID; `None` if not visible from this process's namespace. It may have been reused.
+    pub fn pid(&self) -> Option<i32> {
+        Some(self.pid).filter(|&pid| pid != 0)
+    }
+
+    /// Returns the effective user ID.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Returns the effective group ID.
+    pub fn gid(&self) -> u32 {
+        self.gid
+    }
+
     pub(super) fn of(socket: &impl AsFd) -> io::Result<Self> {
         let (pid, uid, gid) = socket::peer_credentials(socket)?;
         Ok(Self { pid, uid, gid })

@@ -48,6 +48,7 @@ mod high_water;
 mod linger;
 pub(super) mod outlet;
 mod raw;
+mod ready;
 mod seen;
 mod state;
 mod tune;
@@ -182,16 +183,25 @@ impl Egress {
 
     /// Accepts bytes of `slices` in order. Returns their number. `Pending` means none; room wakes the task.
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let progress = ready!(coop::poll_proceed(cx));
+        let written = self.write(Some(cx.waker()), slices);
+        if written.is_ready() {
+            progress.made_progress();
+        }
+        written
+    }
+
+    /// As [`poll_write`](Self::poll_write). Without `waker` the task is not woken.
+    fn write(&self, waker: Option<&Waker>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         // The origin of each slice is looked up here and nowhere else. hyper passes at most 64 slices, usually few.
         match slices.len() {
-            n @ ..=4 => self.poll_write_from(cx, OriginSlices::new(slices, &mut [Origin::Unknown; 4][..n])),
-            n @ ..=64 => self.poll_write_from(cx, OriginSlices::new(slices, &mut [Origin::Unknown; 64][..n])),
-            n => self.poll_write_from(cx, OriginSlices::new(slices, &mut vec![Origin::Unknown; n])),
+            n @ ..=4 => self.write_from(waker, OriginSlices::new(slices, &mut [Origin::Unknown; 4][..n])),
+            n @ ..=64 => self.write_from(waker, OriginSlices::new(slices, &mut [Origin::Unknown; 64][..n])),
+            n => self.write_from(waker, OriginSlices::new(slices, &mut vec![Origin::Unknown; n])),
         }
     }
 
-    fn poll_write_from(&self, cx: &mut Context<'_>, slices: OriginSlices<'_>) -> Poll<io::Result<usize>> {
-        let progress = ready!(coop::poll_proceed(cx));
+    fn write_from(&self, waker: Option<&Waker>, slices: OriginSlices<'_>) -> Poll<io::Result<usize>> {
         let mut state = self.state();
         self.report(&mut state)?;
         if state.dead || state.shut_down {
@@ -213,23 +223,25 @@ impl Egress {
             if flush {
                 self.schedule(limit);
             }
-            progress.made_progress();
             return Poll::Ready(Ok(offered));
         }
-        if state.burst >= BURST {
+        if state.burst >= BURST
+            && let Some(waker) = waker
+        {
             state.burst = 0;
-            cx.waker().wake_by_ref();
+            waker.wake_by_ref();
             return Poll::Pending;
         }
         if !state.is_held()
             && let Some(n) = self.write_through(&mut state, slices, offered)?
         {
-            progress.made_progress();
             return Poll::Ready(Ok(n));
         }
         self.check_runtime()?;
         state.burst = 0;
-        state.waiter = Some(cx.waker().clone());
+        if let Some(waker) = waker {
+            state.waiter = Some(waker.clone());
+        }
         Poll::Pending
     }
 
@@ -327,31 +339,6 @@ impl Egress {
             }
             Err(failure) => self.fail(state, failure),
         }
-    }
-
-    /// Waits until the kernel has accepted every byte that was written. Sends queued bytes for `reason`.
-    pub(super) fn poll_drained(&self, cx: &mut Context<'_>, reason: Reason) -> Poll<io::Result<()>> {
-        let mut state = self.state();
-        self.send_queue(&mut state, reason);
-        if let Some(failure) = state.failure {
-            self.mark_reported(&mut state);
-            return Poll::Ready(Err(failure.into()));
-        }
-        if state.queued() == 0 {
-            return Poll::Ready(Ok(()));
-        }
-        self.check_runtime()?;
-        state.waiter = Some(cx.waker().clone());
-        Poll::Pending
-    }
-
-    /// Flushes for the owner. In a task the end of the turn does that, together with later writes; the future of a
-    /// `block_on` may never reach the end of a turn, so it flushes here.
-    pub(super) fn flush_asked(&self) -> io::Result<()> {
-        if tokio::task::try_id().is_none() {
-            self.send_queue(&mut self.state(), Reason::Flushed);
-        }
-        self.check()
     }
 
     pub(super) fn runtime(&self) -> &Handle {

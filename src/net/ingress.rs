@@ -88,29 +88,37 @@ impl Ingress {
     }
 
     /// Returns whether the socket was not read, or everything that was received is read and no receive is under way.
-    #[cfg(feature = "relay")]
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
         matches!(state.phase, Phase::Idle | Phase::Plain) && state.unread == 0 && state.end.is_none()
     }
 
-    /// Moves received bytes into `buf`; none mean the end of the stream.
-    pub(super) fn poll_receive(self: &Arc<Self>, cx: &mut Context<'_>, buf: &mut impl RecvBuf) -> Poll<io::Result<()>> {
-        let progress = ready!(coop::poll_proceed(cx));
+    /// Moves received bytes into `buf`; none mean the end of the stream. Without `cx` it does not wait, nor make the
+    /// kernel receive.
+    pub(super) fn poll_receive<B: RecvBuf>(
+        self: &Arc<Self>,
+        mut cx: Option<&mut Context<'_>>,
+        buf: &mut B,
+    ) -> Poll<io::Result<()>> {
+        let progress = match &mut cx {
+            Some(cx) => Some(ready!(coop::poll_proceed(cx))),
+            None => None,
+        };
+        let made_progress = || progress.iter().for_each(coop::RestoreOnPending::made_progress);
         loop {
             let mut state = self.state();
             if state.unread > 0 {
                 state.read(buf);
-                progress.made_progress();
+                made_progress();
                 return Poll::Ready(Ok(()));
             }
             if let Some(end) = state.end {
                 // The kernel reports an error once, and later reads query it again. After a ring that was given up with
                 // received bytes in it, later reads would skip these bytes.
-                if matches!(end, Err(errno) if errno != Errno::IO) {
+                if B::TAKES && matches!(end, Err(errno) if errno != Errno::IO) {
                     state.end = None;
                 }
-                progress.made_progress();
+                made_progress();
                 return Poll::Ready(end.map_err(io::Error::from));
             }
             let by_ring = self.egress.send_strategy() != SendStrategy::Epoll;
@@ -124,10 +132,12 @@ impl Ingress {
                     }
                 }
                 Phase::Armed(_) | Phase::Stopping => {
-                    state.reader = Some(cx.waker().clone());
+                    if let Some(cx) = cx {
+                        state.reader = Some(cx.waker().clone());
+                    }
                     return Poll::Pending;
                 }
-                Phase::Idle if by_ring => {
+                Phase::Idle if by_ring && cx.is_some() => {
                     drop(state);
                     self.arm();
                 }
@@ -141,7 +151,7 @@ impl Ingress {
                         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                         received => {
                             let received = received.map(|n| self.egress.received(n));
-                            progress.made_progress();
+                            made_progress();
                             return Poll::Ready(received);
                         }
                     }
@@ -196,8 +206,14 @@ impl Ingress {
 }
 
 impl State {
-    /// Moves bytes into `buf` while it has room. Empty buffers return to the kernel.
-    fn read(&mut self, buf: &mut impl RecvBuf) {
+    /// Moves bytes into `buf` while it has room, or copies them. Empty buffers return to the kernel.
+    fn read<B: RecvBuf>(&mut self, buf: &mut B) {
+        if !B::TAKES {
+            for chunk in &self.chunks {
+                buf.put(&chunk.as_ref()[..buf.room().min(chunk.as_ref().len())]);
+            }
+            return;
+        }
         while let Some(chunk) = self.chunks.front_mut() {
             let n = buf.room().min(chunk.as_ref().len());
             buf.put(&chunk.as_ref()[..n]);
@@ -272,7 +288,7 @@ mod tests {
         [(); 2].map(|()| {
             let mut memory = [0; 16];
             let mut buf = ReadBuf::new(&mut memory);
-            ingress.poll_receive(&mut cx, &mut buf).map_ok(|()| buf.filled().len())
+            ingress.poll_receive(Some(&mut cx), &mut buf).map_ok(|()| buf.filled().len())
         })
     }
 

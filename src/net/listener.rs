@@ -2,10 +2,11 @@
 
 use std::io;
 use std::sync::{Arc, Once};
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
 
 use tokio::io::Interest;
 
+use super::accept_failures::{Failures, PAUSE};
 use super::options::Options;
 use super::pace::SharedPace;
 use super::profile::ProfileSwitch;
@@ -14,15 +15,9 @@ use crate::counters::log;
 use crate::counters::{Counter, count};
 use crate::runtime::Turn;
 use crate::sys::caps::{Capabilities, Support};
-use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::watch;
 use crate::sys::watch::Watched;
-
-/// Pause after running out of descriptors or memory.
-const PAUSE: Duration = Duration::from_millis(50);
-/// Number of consecutive failed connections that also causes a pause: the cause may affect all of them.
-const FAILED_MAX: u32 = 16;
 
 #[derive(Debug)]
 pub(super) struct Listener {
@@ -52,40 +47,46 @@ impl Listener {
         let mut failures = Failures::default();
         loop {
             let accepted = self.io.async_io(Interest::READABLE, |fd| accept(fd.as_fd())).await;
-            let accepted = accepted.and_then(|(fd, peer)| {
-                let profile = self.switch.next().unwrap_or(self.options.profile);
-                let options = Options { profile, ..self.options.clone() };
-                Ok((Stream::new(fd, Arc::clone(&self.turn), options)?, peer))
-            });
-            match accepted {
-                Ok(connection) => {
-                    count(Counter::Accepted, 1);
-                    return Ok(connection);
-                }
+            match self.connection(accepted) {
+                Ok(connection) => return Ok(connection),
                 Err(e) => failures.wait(e).await?,
             }
         }
     }
-}
 
-/// Consecutive failures to accept.
-#[derive(Default)]
-pub(super) struct Failures(u32);
+    fn connection<A>(&self, accepted: io::Result<(OwnedFd, A)>) -> io::Result<(Stream, A)> {
+        let (fd, peer) = accepted?;
+        let profile = self.switch.next().unwrap_or(self.options.profile);
+        let options = Options { profile, ..self.options.clone() };
+        let stream = Stream::new(fd, Arc::clone(&self.turn), options)?;
+        count(Counter::Accepted, 1);
+        Ok((stream, peer))
+    }
 
-impl Failures {
-    /// Waits until the listener may be asked again, or returns the error if it concerns the listener itself.
-    pub(super) async fn wait(&mut self, error: io::Error) -> io::Result<()> {
-        match after(&error) {
-            After::Next if self.0 < FAILED_MAX => self.0 += 1,
-            After::Next | After::Pause => {
-                self.0 = 0;
-                count(Counter::AcceptPauses, 1);
-                log::accept_paused(&error);
-                tokio::time::sleep(PAUSE).await;
+    /// As [`accept`](Self::accept), for one task.
+    pub(super) fn poll_accept<A>(
+        &self,
+        cx: &mut Context<'_>,
+        accept: impl Fn(BorrowedFd<'_>) -> io::Result<(OwnedFd, A)>,
+    ) -> Poll<io::Result<(Stream, A)>> {
+        let mut failures = Failures::default();
+        loop {
+            drop(ready!(self.io.poll_read_ready(cx))?);
+            let accepted = self.io.try_io(Interest::READABLE, |fd| accept(fd.as_fd()));
+            let error = match self.connection(accepted) {
+                Ok(connection) => return Poll::Ready(Ok(connection)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(e) => e,
+            };
+            if failures.need_pause(error)? {
+                let waker = cx.waker().clone();
+                self.turn.runtime().spawn(async move {
+                    tokio::time::sleep(PAUSE).await;
+                    waker.wake();
+                });
+                return Poll::Pending;
             }
-            After::Give => return Err(error),
         }
-        Ok(())
     }
 }
 
@@ -112,40 +113,6 @@ fn missing() -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
-/// Reaction to a failed accept.
-#[derive(Debug, PartialEq, Eq)]
-enum After {
-    /// Accept the next connection: only this one failed.
-    Next,
-    /// Pause until resources are freed.
-    Pause,
-    /// Return the error: the listener is broken.
-    Give,
-}
-
-/// Classifies errors, including those that Linux passes on from the new socket,
-/// [accept(2)](https://man7.org/linux/man-pages/man2/accept.2.html).
-fn after(error: &io::Error) -> After {
-    match Errno::from_io_error(error) {
-        Some(
-            Errno::CONNABORTED
-            | Errno::PROTO
-            | Errno::NOPROTOOPT
-            | Errno::NETDOWN
-            | Errno::NETUNREACH
-            | Errno::HOSTDOWN
-            | Errno::HOSTUNREACH
-            | Errno::NONET
-            | Errno::TIMEDOUT
-            // A firewall rejects this connection.
-            | Errno::PERM,
-        ) => After::Next,
-        // NOSPC: the limit of epoll watches (fs.epoll.max_user_watches).
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC) => After::Pause,
-        _ => After::Give,
-    }
-}
-
 /// Implements a listener for a type with the field `listener`: `$accept` is the call, `$stream` the stream type.
 macro_rules! listener {
     ($name:ident, $stream:ident, $addr:ty, $accept:path) => {
@@ -167,6 +134,15 @@ macro_rules! listener {
             pub async fn accept(&self) -> std::io::Result<($stream, $addr)> {
                 let (stream, peer) = self.listener.accept($accept).await?;
                 Ok(($stream { stream }, peer))
+            }
+
+            /// As [`accept`](Self::accept), for one task: of several that poll, the last one is woken.
+            pub fn poll_accept(
+                &self,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<($stream, $addr)>> {
+                let accepted = self.listener.poll_accept(cx, $accept);
+                accepted.map_ok(|(stream, peer)| ($stream { stream }, peer))
             }
         }
 
@@ -290,7 +266,11 @@ pub(super) use stream_options;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::accept_failures::FAILED_MAX;
     use super::*;
+    use crate::sys::errno::Errno;
     use crate::sys::socket;
 
     #[tokio::test]
@@ -342,23 +322,19 @@ mod tests {
         assert!(missing().all(|(name, _)| name != "kernel_tls"));
     }
 
-    #[test]
-    fn only_temporary_errors_are_retried() {
-        for (errno, expected) in [
-            (Errno::CONNABORTED, After::Next),
-            (Errno::PROTO, After::Next),
-            (Errno::HOSTUNREACH, After::Next),
-            (Errno::PERM, After::Next),
-            (Errno::ACCESS, After::Give),
-            (Errno::IO, After::Give),
-            (Errno::OPNOTSUPP, After::Give),
-            (Errno::MFILE, After::Pause),
-            (Errno::NFILE, After::Pause),
-            (Errno::NOMEM, After::Pause),
-            (Errno::BADF, After::Give),
-            (Errno::INVAL, After::Give),
-        ] {
-            assert_eq!(after(&errno.into()), expected, "{errno}");
-        }
+    #[tokio::test(start_paused = true)]
+    async fn a_polled_listener_pauses_too() {
+        let (listener, _client) = listener();
+        let (start, calls) = (tokio::time::Instant::now(), std::cell::Cell::new(0));
+        let accepted = std::future::poll_fn(|cx| {
+            listener.poll_accept(cx, |fd| {
+                calls.set(calls.get() + 1);
+                if calls.get() <= 3 { Err(Errno::MFILE.into()) } else { socket::accept(fd) }
+            })
+        });
+        accepted.await.unwrap();
+        assert_eq!((calls.get(), start.elapsed().as_millis() / PAUSE.as_millis()), (4, 3));
+        let broken = std::future::poll_fn(|cx| listener.poll_accept::<()>(cx, |_| Err(Errno::IO.into())));
+        assert!(broken.await.is_err());
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | accept TCP connections | [`TcpListener`] |
 //! | connect | [`TcpStream::connect`]; for an HTTP client `Connector` (feature `client`) |
+//! | read and write in two tasks | [`TcpStream::into_split`], [`OwnedReadHalf`], [`OwnedWriteHalf`] |
 //! | use Unix sockets | [`UnixListener`], [`UnixStream`], [`Credentials`] |
 //! | give each core a listener of one port | [`TcpListenerBuilder::bind_each`], [`Listeners`] |
 //! | serve tonic | `TcpListener::incoming` (feature `tonic`) |
@@ -28,6 +29,7 @@
 //! are never copied. Otherwise the streams behave like tokio's; [`TcpStream`] lists the exceptions.
 
 mod accept;
+mod accept_failures;
 #[cfg(feature = "client")]
 mod connect_error;
 #[cfg(feature = "client")]
@@ -38,6 +40,7 @@ mod counted_io;
 mod counts;
 mod credentials;
 mod egress;
+mod halves;
 mod handle;
 #[cfg(feature = "tonic")]
 mod incoming;
@@ -53,12 +56,14 @@ mod pace;
 mod peer_addr;
 mod profile;
 mod race;
+mod readiness;
 mod recv_buf;
 mod send_strategy;
 mod socket_writer;
 mod stats;
 mod stream;
 mod tcp;
+mod tcp_options;
 #[cfg(unix)]
 mod unix;
 #[cfg(all(unix, feature = "client"))]
@@ -74,6 +79,7 @@ pub use connector::{Connecting, Connector};
 pub use counted_io::CountedIo;
 pub use credentials::Credentials;
 pub(crate) use egress::outlet::{Outlet, Sent};
+pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub(crate) use handle::Leaving;
 pub use handle::{Closing, Handle};
 #[cfg(feature = "tonic")]

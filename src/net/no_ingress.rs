@@ -15,11 +15,14 @@ impl Ingress {
         None
     }
 
-    pub(super) fn poll_receive(self: &Arc<Self>, _: &mut Context<'_>, _: &mut impl RecvBuf) -> Poll<io::Result<()>> {
+    pub(super) fn poll_receive<B: RecvBuf>(
+        self: &Arc<Self>,
+        _: Option<&mut Context<'_>>,
+        _: &mut B,
+    ) -> Poll<io::Result<()>> {
         match **self {}
     }
 
-    #[cfg(all(unix, feature = "relay"))]
     pub(super) fn is_idle(&self) -> bool {
         match *self {}
     }

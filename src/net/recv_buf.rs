@@ -3,6 +3,7 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
+use tokio::io::Interest;
 use tokio::task::coop;
 
 use super::egress::Egress;
@@ -11,6 +12,9 @@ use crate::sys::fd::{AsFd, BorrowedFd};
 use crate::sys::watch;
 
 pub(super) trait RecvBuf {
+    /// Whether bytes leave the stream. If not, `receive` returns 0.
+    const TAKES: bool = true;
+
     fn room(&self) -> usize;
 
     /// Receives without waiting. Returns the number of bytes; 0 means the end of the stream.
@@ -48,11 +52,30 @@ impl RecvBuf for hyper::rt::ReadBufCursor<'_> {
     }
 }
 
-/// Calls `receive` to take at most `room` bytes when the socket is readable. With a `room` of 1 a short read does not
-/// mean that the socket is empty.
+/// A buffer for bytes that stay in the stream.
+pub(super) struct Peek<'a, 'b>(pub(super) &'a mut tokio::io::ReadBuf<'b>);
+
+impl RecvBuf for Peek<'_, '_> {
+    const TAKES: bool = false;
+
+    fn room(&self) -> usize {
+        self.0.remaining()
+    }
+
+    fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        call::peek(socket, self.0).map(|_| 0)
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.put_slice(bytes);
+    }
+}
+
+/// Calls `receive` to take at most `room` bytes when the socket is readable; without `cx` only if it is. With a `room`
+/// of 1 a short read does not mean that the socket is empty.
 pub(super) fn poll_plain(
     egress: &Egress,
-    cx: &mut Context<'_>,
+    mut cx: Option<&mut Context<'_>>,
     room: usize,
     mut receive: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
 ) -> Poll<io::Result<()>> {
@@ -66,17 +89,20 @@ pub(super) fn poll_plain(
             };
             (received, is_empty)
         };
-        let received = match egress.has_unread() {
+        let received = match (egress.has_unread(), &mut cx) {
             // Bytes wait of which the driver does not know.
-            true => {
-                ready!(coop::poll_proceed(cx)).made_progress();
+            (true, cx) => {
+                if let Some(cx) = cx {
+                    ready!(coop::poll_proceed(cx)).made_progress();
+                }
                 let (received, is_empty) = attempt();
                 if is_empty {
                     egress.set_unread(false);
                 }
                 received
             }
-            false => watch::attempt(ready!(egress.io()?.poll_read_ready(cx))?, attempt),
+            (false, Some(cx)) => watch::attempt(ready!(egress.io()?.poll_read_ready(cx))?, attempt),
+            (false, None) => egress.io()?.try_io(Interest::READABLE, |_| attempt().0),
         };
         match received {
             Ok(n) => {
@@ -85,6 +111,7 @@ pub(super) fn poll_plain(
                 }
                 return Poll::Ready(Ok(()));
             }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && cx.is_none() => return Poll::Pending,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) => return Poll::Ready(Err(e)),
         }

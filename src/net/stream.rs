@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use super::egress::Egress;
@@ -15,11 +15,12 @@ use super::recv_buf::{RecvBuf, poll_plain};
 use crate::runtime::Turn;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 
-pub(super) struct Stream {
+pub struct Stream {
     pub(super) egress: Arc<Egress>,
     /// Present if the kernel receives ahead, by a multishot receive.
-    ingress: Option<Arc<Ingress>>,
-    unread: Vec<u8>,
+    pub(super) ingress: Option<Arc<Ingress>>,
+    /// Bytes that were given back. The lock makes receives exclusive.
+    pub(super) unread: Mutex<Vec<u8>>,
     owed: Option<Arc<Owed>>,
 }
 
@@ -62,18 +63,42 @@ impl Stream {
         let by_ring = options.receive == Receive::Multishot;
         let egress = Egress::new(socket, Arc::clone(&turn), options)?;
         let ingress = if by_ring { Ingress::new(&egress, turn) } else { None };
-        Ok(Self { egress, ingress, unread: Vec::new(), owed: None })
+        Ok(Self { egress, ingress, unread: Mutex::default(), owed: None })
     }
 
-    /// Receives into `buf`, once; 0 bytes mean the end of the stream. All reads use this function.
+    /// Receives into `buf`, once; 0 bytes mean the end of the stream.
     pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buf: &mut impl RecvBuf) -> Poll<io::Result<()>> {
-        let again = self.unread.len().min(buf.room());
+        // Without the lock, which an owner does not need.
+        let mut unread = std::mem::take(self.unread_mut());
+        let received = self.receive(&mut unread, Some(cx), buf);
+        *self.unread_mut() = unread;
+        received
+    }
+
+    fn unread_mut(&mut self) -> &mut Vec<u8> {
+        self.unread.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn unread_bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Receives `unread` bytes and then others into `buf`. All reads use this function. Without `cx` it does not wait.
+    pub(super) fn receive<B: RecvBuf>(
+        &self,
+        unread: &mut Vec<u8>,
+        mut cx: Option<&mut Context<'_>>,
+        buf: &mut B,
+    ) -> Poll<io::Result<()>> {
+        let again = unread.len().min(buf.room());
         if again > 0 {
-            buf.put(&self.unread[..again]);
-            self.unread.drain(..again);
-            if self.unread.is_empty() {
+            buf.put(&unread[..again]);
+        }
+        if again > 0 && B::TAKES {
+            unread.drain(..again);
+            if unread.is_empty() {
                 // Frees the buffer, which most streams never need again.
-                self.unread = Vec::new();
+                *unread = Vec::new();
             }
         }
         let room = buf.room();
@@ -81,14 +106,16 @@ impl Stream {
             return Poll::Ready(Ok(()));
         }
         let new = match &self.ingress {
-            Some(ingress) => ingress.poll_receive(cx, buf),
-            None => poll_plain(&self.egress, cx, room, |fd| buf.receive(fd)),
+            Some(ingress) => ingress.poll_receive(cx.as_deref_mut(), buf),
+            None => poll_plain(&self.egress, cx.as_deref_mut(), room, |fd| buf.receive(fd)),
         };
         match new {
             // The given-back bytes are returned first.
             Poll::Pending if again > 0 => Poll::Ready(Ok(())),
             Poll::Pending => {
-                self.egress.wake_at_failure(cx);
+                if let Some(cx) = cx {
+                    self.egress.wake_at_failure(cx);
+                }
                 Poll::Pending
             }
             Poll::Ready(Ok(())) if again == 0 && buf.room() == room => Poll::Ready(self.egress.check_end()),
@@ -101,7 +128,7 @@ impl Stream {
     }
 
     pub(super) fn unread(&mut self, bytes: &[u8]) {
-        self.unread.splice(..0, bytes.iter().copied());
+        self.unread_mut().splice(..0, bytes.iter().copied());
     }
 
     pub(super) fn count_writes(&mut self, owed: Arc<Owed>) {
@@ -117,13 +144,12 @@ impl Stream {
 
     /// Returns whether other callers may not receive, because of a multishot receive or bytes that were given back.
     pub(super) fn receives_ahead(&self) -> bool {
-        self.ingress.is_some() || !self.unread.is_empty()
+        self.ingress.is_some() || !self.unread_bytes().is_empty()
     }
 
     /// Returns whether received bytes are held, or a receive is under way, so that another reader of the socket misses some.
-    #[cfg(all(unix, feature = "relay"))]
     pub(super) fn has_received_ahead(&self) -> bool {
-        self.ingress.as_ref().is_some_and(|ingress| !ingress.is_idle()) || !self.unread.is_empty()
+        self.ingress.as_ref().is_some_and(|ingress| !ingress.is_idle()) || !self.unread_bytes().is_empty()
     }
 }
 
@@ -147,9 +173,12 @@ impl Drop for Stream {
     }
 }
 
-/// Implements the stream traits of tokio and hyper for a type with the field `stream` and a method `peer_addr`.
+/// Implements the methods of all streams, and the stream traits of tokio and hyper, for a type with the field `stream`
+/// and a method `peer_addr`. `$std` is the stream of the standard library.
 macro_rules! stream {
-    ($name:ident) => {
+    ($name:ident, $std:ty, $addr:ty) => {
+        $crate::net::halves::whole!($name, $std, $addr);
+
         impl $name {
             /// Returns the number of bytes written but not handed to the kernel yet.
             pub fn queued(&self) -> usize {
@@ -188,7 +217,7 @@ macro_rules! stream {
                 room: usize,
                 receive: impl FnMut(crate::sys::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
             ) -> std::task::Poll<std::io::Result<()>> {
-                $crate::net::recv_buf::poll_plain(&self.stream.egress, cx, room, receive)
+                $crate::net::recv_buf::poll_plain(&self.stream.egress, Some(cx), room, receive)
             }
 
             pub(crate) fn poll_send_with(

@@ -292,13 +292,20 @@ listener!(TcpListener, TcpStream, SocketAddr, socket::accept);
 /// * Bytes written within the last gather limit, and bytes that wait for a slow peer, are lost if the process is
 ///   killed, aborts, calls `_exit` or executes another program.
 /// * A stream that outlives its runtime still sends while the socket has room; tokio's fails.
-/// * There is no `into_split`, `peek` or `try_write`: use [`tokio::io::split`], whose halves do not end the stream when
-///   dropped.
+/// * Writable is a stream whose next write is accepted or fails: its socket is not full, as far as known. A full socket
+///   is not writable although the queue may have room.
+/// * One task may wait to read, and one to write or for [`flushed`](Self::flushed). Of several, the last one is woken.
+/// * [`try_read_vectored`](Self::try_read_vectored) fills one buffer.
+/// * [`into_std`](Self::into_std) fails while bytes are queued or received ahead.
+/// * The halves of a split are generic: [`OwnedReadHalf`](super::OwnedReadHalf) stands for
+///   `tokio::net::tcp::OwnedReadHalf`, `OwnedReadHalf<UnixStream>` for that of Unix sockets.
+/// * There is no `try_io` or `async_io`: calls on the socket itself would overtake queued bytes, and miss those that were
+///   received ahead.
 pub struct TcpStream {
     stream: Stream,
 }
 
-stream!(TcpStream);
+stream!(TcpStream, std::net::TcpStream, SocketAddr);
 
 impl TcpStream {
     /// Connects to the first address that answers.

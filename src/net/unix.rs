@@ -84,7 +84,8 @@ impl UnixListener {
         UnixListenerBuilder { backlog: 4096, mode: None, options: Options::default() }
     }
 
-    /// Binds `path` and listens. A path that begins with a NUL is an abstract name, without file and permissions: any
+    /// Binds `path` and listens. Other than tokio's it is `async`, because it may wait for another server that starts.
+    /// A path that begins with a NUL is an abstract name, without file and permissions: any
     /// process in the network namespace can connect.
     ///
     /// If the directory is readable it is locked meanwhile
@@ -105,6 +106,12 @@ impl UnixListener {
     /// Panics outside a tokio runtime with I/O enabled.
     pub async fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::builder().bind(path).await
+    }
+
+    /// As [`bind`](Self::bind), for an address. An address without a name is
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput).
+    pub async fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Self::bind(unix::path(addr)?).await
     }
 
     /// Takes over an existing listener; see [`UnixListenerBuilder::from_std`], also for panics.
@@ -129,7 +136,7 @@ pub struct UnixStream {
     stream: Stream,
 }
 
-stream!(UnixStream);
+stream!(UnixStream, std::os::unix::net::UnixStream, SocketAddr);
 
 impl UnixStream {
     /// Returns whether bytes were received that another reader of the socket misses.
@@ -150,6 +157,12 @@ impl UnixStream {
     /// Panics outside a tokio runtime with I/O enabled.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::connect_with(path.as_ref(), Options::default())
+    }
+
+    /// As [`connect`](Self::connect), for an address. An address without a name is
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput).
+    pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Self::connect(unix::path(addr)?).await
     }
 
     pub(super) fn connect_with(path: &Path, options: Options) -> io::Result<Self> {

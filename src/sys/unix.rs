@@ -1,14 +1,15 @@
 //! Unix sockets ([unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)): names and locks.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use socket2::{SockAddr, SockRef};
 
@@ -24,6 +25,15 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 
 pub(crate) fn abstract_name(path: &Path) -> Option<&[u8]> {
     path.as_os_str().as_bytes().strip_prefix(b"\0")
+}
+
+/// Returns the path that stands for an address, which begins with a NUL if the name is abstract.
+pub(crate) fn path(addr: &SocketAddr) -> io::Result<PathBuf> {
+    if let Some(path) = addr.as_pathname() {
+        return Ok(path.to_owned());
+    }
+    let name = addr.as_abstract_name().ok_or(Errno::INVAL)?;
+    Ok(OsString::from_vec([b"\0", name].concat()).into())
 }
 
 fn address(path: &Path) -> io::Result<SocketAddrUnix> {

@@ -6,6 +6,7 @@ mod support;
 #[cfg(feature = "client")]
 mod connector;
 mod counts;
+mod halves;
 mod high_mark;
 mod multishot;
 mod numbers;

@@ -23,6 +23,11 @@ const NO_WAIT: i32 = libc::MSG_DONTWAIT;
 #[cfg(windows)]
 const NO_WAIT: i32 = 0;
 
+#[cfg(unix)]
+const PEEK: i32 = libc::MSG_PEEK;
+#[cfg(windows)]
+const PEEK: i32 = 2;
+
 /// The kernel raises no signal for a peer that has gone. Apple's has an option of the socket instead.
 #[cfg(all(unix, not(target_vendor = "apple")))]
 const NO_SIGNAL: i32 = libc::MSG_NOSIGNAL;
@@ -45,9 +50,18 @@ pub(crate) fn send_file(_: BorrowedFd<'_>, _: BorrowedFd<'_>, _: u64, _: usize) 
 
 /// Receives into the unfilled part of `buf`; `Ok(0)` is the end of the stream.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>) -> io::Result<usize> {
+    receive_by(socket, buf, NO_WAIT)
+}
+
+/// As [`receive`], but the bytes stay in the socket.
+pub(crate) fn peek(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>) -> io::Result<usize> {
+    receive_by(socket, buf, NO_WAIT | PEEK)
+}
+
+fn receive_by(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>, flags: i32) -> io::Result<usize> {
     // SAFETY: `receive_uninit` only ever writes initialised bytes into the slice.
     let spare = unsafe { buf.unfilled_mut() };
-    let n = receive_uninit(socket, spare)?;
+    let n = receive_uninit(socket, spare, flags)?;
     // SAFETY: the kernel has initialised the first `n` bytes of the unfilled part.
     unsafe { buf.assume_init(n) };
     buf.advance(n);
@@ -57,16 +71,16 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>) 
 pub(crate) fn receive_cursor(socket: BorrowedFd<'_>, cursor: &mut hyper::rt::ReadBufCursor<'_>) -> io::Result<usize> {
     // SAFETY: `receive_uninit` only ever writes initialised bytes into the slice.
     let spare = unsafe { cursor.as_mut() };
-    let n = receive_uninit(socket, spare)?;
+    let n = receive_uninit(socket, spare, NO_WAIT)?;
     // SAFETY: the kernel has initialised the first `n` bytes of the cursor.
     unsafe { cursor.advance(n) };
     Ok(n)
 }
 
-fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
+fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>], flags: i32) -> io::Result<usize> {
     let socket = SockRef::from(&socket);
     uninterrupted(|| {
         count(Counter::Reads, 1);
-        socket.recv_with_flags(spare, NO_WAIT)
+        socket.recv_with_flags(spare, flags)
     })
 }

@@ -161,9 +161,27 @@ pub(crate) fn grow_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> bool {
     socket.set_send_buffer_size(wanted).is_ok() && socket.send_buffer_size().is_ok_and(|granted| granted > now)
 }
 
+/// Returns whether small segments are sent at once (`TCP_NODELAY`).
+pub(crate) fn nodelay(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    SockRef::from(&socket).tcp_nodelay()
+}
+
+pub(crate) fn set_nodelay(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    SockRef::from(&socket).set_tcp_nodelay(on)
+}
+
+/// Returns the time that closing the socket waits for unsent bytes (`SO_LINGER`).
+pub(crate) fn linger(socket: BorrowedFd<'_>) -> io::Result<Option<Duration>> {
+    SockRef::from(&socket).linger()
+}
+
+pub(crate) fn set_linger(socket: BorrowedFd<'_>, time: Option<Duration>) -> io::Result<()> {
+    SockRef::from(&socket).set_linger(time)
+}
+
 /// Returns whether closing the socket resets the connection and discards unsent bytes (`SO_LINGER` of zero).
 pub(crate) fn discards_at_close(socket: BorrowedFd<'_>) -> bool {
-    SockRef::from(&socket).linger().is_ok_and(|linger| linger == Some(Duration::ZERO))
+    linger(socket).is_ok_and(|time| time == Some(Duration::ZERO))
 }
 
 pub(crate) fn local_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {

@@ -5,7 +5,7 @@ use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
@@ -29,6 +29,10 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Abstract names are Linux's alone.
 pub(crate) fn abstract_name(_: &Path) -> Option<&[u8]> {
     None
+}
+
+pub(crate) fn path(addr: &SocketAddr) -> io::Result<PathBuf> {
+    Ok(addr.as_pathname().ok_or(io::ErrorKind::InvalidInput)?.to_owned())
 }
 
 /// Creates a socket file. Fails with `EADDRINUSE` if the name exists, even if it is not a socket.
