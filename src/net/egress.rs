@@ -238,7 +238,7 @@ impl Egress {
             return Poll::Ready(Ok(n));
         }
         self.check_runtime()?;
-        state.burst = 0;
+        (state.burst, state.refused) = (0, true);
         if let Some(waker) = waker {
             state.waiter = Some(waker.clone());
         }

@@ -137,7 +137,7 @@ macro_rules! reads {
             ///
             /// Cancel safe.
             pub async fn readable(&self) -> std::io::Result<()> {
-                std::future::poll_fn(|cx| self.poll_read_ready(cx)).await
+                tokio::task::coop::unconstrained(std::future::poll_fn(|cx| self.poll_read_ready(cx))).await
             }
 
             /// As [`readable`](Self::readable).
@@ -156,7 +156,7 @@ macro_rules! reads {
             /// Cancel safe.
             pub async fn ready(&self, interest: tokio::io::Interest) -> std::io::Result<tokio::io::Ready> {
                 let inner = $crate::net::readiness::Inner::inner(self);
-                std::future::poll_fn(|cx| inner.poll_ready(cx, interest)).await
+                tokio::task::coop::unconstrained(std::future::poll_fn(|cx| inner.poll_ready(cx, interest))).await
             }
 
             /// Reads what has arrived, without waiting. Returns the number of bytes; 0 means the end of the stream.
@@ -219,7 +219,7 @@ macro_rules! writes {
             ///
             /// Cancel safe.
             pub async fn writable(&self) -> std::io::Result<()> {
-                std::future::poll_fn(|cx| self.poll_write_ready(cx)).await
+                tokio::task::coop::unconstrained(std::future::poll_fn(|cx| self.poll_write_ready(cx))).await
             }
 
             /// As [`writable`](Self::writable).

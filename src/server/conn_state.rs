@@ -7,14 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Poll, Waker};
 
-use super::body_error::BoxError;
 use super::conn_limiter::Permit;
 use super::gone::Absence;
 use super::handover::Handover;
 use super::limits::Limits;
 use super::lock::lock;
 use super::requests::Requests;
-use super::supervise::aborted;
 use super::unread::Unread;
 use super::wait::Wait;
 use crate::body::GracefulClose;
@@ -220,14 +218,6 @@ impl ConnState {
             }
         })
         .await
-    }
-
-    /// Waits until the kernel has the whole response, unless the connection is aborted first: the limits that apply to
-    /// the time in which a client reads do not apply to a stream that was dropped. Only the connection's own task calls
-    /// this.
-    pub(super) async fn drained(&self) -> Result<(), BoxError> {
-        let drained = poll_fn(|cx| self.handle.poll_drained(cx));
-        Ok(self.unless_raised(ShutdownPhase::TimedOut, drained).await.map_err(|_| aborted())??)
     }
 
     /// Records that the connection's task has ended. The connection counts until its socket is closed.

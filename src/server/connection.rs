@@ -18,7 +18,7 @@ use super::handover::Driven;
 use super::http_service::HttpService;
 use super::linger::{close, linger};
 use super::protocols::Protocols;
-use super::supervise::{aborted, until_raised};
+use super::supervise::{aborted, drained, until_raised};
 use super::version::{Version, version};
 use crate::counters::{Counter, count};
 use crate::net::{Rewind, TakeOver};
@@ -83,8 +83,9 @@ where
                     connection.as_mut().graceful_shutdown()
                 });
                 let Ok(ended) = ended.await else { return Next::Ended(Err(aborted())) };
-                let drained = conn_state.drained().await;
-                Next::Ended(ended.map_err(Into::into).and(drained))
+                // The connection holds the stream until then.
+                let sent = drained(&conn_state).await;
+                Next::Ended(ended.map_err(Into::into).and(sent))
             })
         }
     }

@@ -11,7 +11,7 @@ use hyper::rt::{Read, ReadBuf, Write};
 use super::body_error::BoxError;
 use super::conn_state::{ConnState, ShutdownPhase};
 use super::handover::Driven;
-use super::supervise::{aborted, until_raised};
+use super::supervise::{aborted, drained, until_raised};
 use crate::net::{Rewind, TakeOver};
 
 /// Bytes read at once while a response is in progress, or before a request.
@@ -113,7 +113,7 @@ where
         return Err(aborted());
     }
     poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await?;
-    conn_state.drained().await?;
+    drained(conn_state).await?;
     Ok(false)
 }
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::body_error::BoxError;
 use super::conn_state::{ConnState, ShutdownPhase};
-use super::supervise::aborted;
+use super::supervise::{aborted, drained};
 
 /// Time for a client to read its response and close the connection.
 const TIME: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ where
 {
     let shut = poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx));
     conn_state.unless_raised(ShutdownPhase::TimedOut, shut).await.map_err(|_| aborted())??;
-    conn_state.drained().await?;
+    drained(conn_state).await?;
     if unread || has_more(&mut stream, conn_state).await {
         linger(stream, conn_state).await;
     }
@@ -51,7 +51,7 @@ async fn has_more<I: hyper::rt::Read + Unpin>(stream: &mut I, conn_state: &ConnS
 /// loses the unread response ([RFC 9112 §9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
 pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, conn_state: &ConnState) {
     conn_state.lingers();
-    if conn_state.drained().await.is_err() {
+    if drained(conn_state).await.is_err() {
         return;
     }
     let discard = async {

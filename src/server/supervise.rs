@@ -68,6 +68,13 @@ impl Drop for CutOnDrop<'_> {
     }
 }
 
+/// Waits until the kernel has the whole response, unless the connection is aborted first. The limits on the time in
+/// which a client reads do not apply to a stream that was dropped.
+pub(super) async fn drained(conn_state: &ConnState) -> Result<(), BoxError> {
+    let drained = poll_fn(|cx| conn_state.handle.poll_drained(cx));
+    Ok(conn_state.unless_raised(ShutdownPhase::TimedOut, drained).await.map_err(|_| aborted())??)
+}
+
 pub(super) fn aborted() -> BoxError {
     io::Error::new(io::ErrorKind::TimedOut, "the connection was reset: a limit or the deadline has passed").into()
 }

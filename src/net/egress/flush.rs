@@ -33,6 +33,7 @@ impl Egress {
         state.room |= flush;
         // With an empty queue, the writer itself waits for room.
         let waiter = if flush { None } else { state.waiter.take() };
+        state.refused &= flush;
         drop(state);
         if flush {
             self.schedule(self.options.limit);
@@ -45,6 +46,7 @@ impl Egress {
     /// Wakes the writer if it may continue, because bytes were sent or sending has failed.
     fn sent(&self, mut state: MutexGuard<'_, State>) {
         let enough = state.queued() <= state.high / 2;
+        state.refused &= !enough;
         let waiter = if enough { state.waiter.take() } else { None };
         let reader = self.reader_to_wake(&state);
         drop(state);

@@ -17,11 +17,13 @@ impl Egress {
         }
     }
 
-    /// Waits until the next write is accepted or fails, as far as known.
+    /// Waits until the next write is accepted or fails, as far as known: a full socket has room in the queue until a
+    /// write was refused.
     pub(in crate::net) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
-        if state.is_held() && state.failure.is_none() && !state.ended {
+        let is_full = state.is_held() && (state.refused || state.queued() >= state.high);
+        if is_full && state.failure.is_none() && !state.ended {
             self.check_runtime()?;
             state.waiter = Some(cx.waker().clone());
             return Poll::Pending;

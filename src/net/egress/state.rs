@@ -19,6 +19,8 @@ pub(super) struct State {
     pub(super) queue: Queue,
     /// The writer that waits for room, or for an empty queue.
     pub(super) waiter: Option<Waker>,
+    /// Whether the last write found no room, and none was made since.
+    pub(super) refused: bool,
     pub(super) scheduled: bool,
     pub(super) blocked: bool,
     /// Blocked by a shared rate, not by the peer.
