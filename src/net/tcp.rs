@@ -292,8 +292,8 @@ listener!(TcpListener, TcpStream, SocketAddr, socket::accept);
 /// * Bytes written within the last gather limit, and bytes that wait for a slow peer, are lost if the process is
 ///   killed, aborts, calls `_exit` or executes another program.
 /// * A stream that outlives its runtime still sends while the socket has room; tokio's fails.
-/// * A stream is writable while its socket or its queue has room, until a write was refused. It is readable when the
-///   runtime has seen bytes: tokio also takes a new connection for readable.
+/// * A stream whose socket is full is writable until its queue has refused a write, and again when the queue has room. It
+///   is readable once the runtime has seen bytes; tokio also takes a new connection for readable.
 /// * One task may wait to read, and one to write or for [`flushed`](Self::flushed). Of several, the last one is woken.
 /// * [`try_read_vectored`](Self::try_read_vectored) fills one buffer.
 /// * [`into_std`](Self::into_std) fails while bytes are queued or received ahead.

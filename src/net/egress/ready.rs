@@ -22,8 +22,7 @@ impl Egress {
     pub(in crate::net) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
-        let is_full = state.is_held() && (state.refused || state.queued() >= state.high);
-        if is_full && state.failure.is_none() && !state.ended {
+        if state.is_held() && state.refused && state.failure.is_none() && !state.ended {
             self.check_runtime()?;
             state.waiter = Some(cx.waker().clone());
             return Poll::Pending;
