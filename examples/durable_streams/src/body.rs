@@ -1,35 +1,32 @@
-//! Bodies of answers: bytes and ranges of files, or events as they come.
+//! Bodies of answers.
 
-use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, stream};
 use http_body::{Frame, SizeHint};
-use millstream::body::FileBody;
 
-pub(crate) type Events = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
-
-#[derive(Debug)]
-pub(crate) enum Piece {
-    Bytes(Bytes),
-    File(FileBody),
-}
-
-pub(crate) enum Body {
-    Pieces(VecDeque<Piece>),
-    Events(Events),
+/// Bytes as they come, and how many are left if that is known.
+pub(crate) struct Body {
+    bytes: Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>,
+    left: Option<u64>,
 }
 
 impl Body {
+    pub(crate) fn new(bytes: impl Stream<Item = io::Result<Bytes>> + Send + 'static, left: Option<u64>) -> Self {
+        Self { bytes: Box::pin(bytes), left }
+    }
+
     pub(crate) fn empty() -> Self {
-        Self::Pieces(VecDeque::new())
+        Self::new(stream::empty(), Some(0))
     }
 
     pub(crate) fn text(text: impl Into<Bytes>) -> Self {
-        Self::Pieces([Piece::Bytes(text.into())].into())
+        let text = text.into();
+        let len = text.len() as u64;
+        Self::new(stream::iter([Ok(text)]), Some(len))
     }
 }
 
@@ -38,44 +35,18 @@ impl http_body::Body for Body {
     type Error = io::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        match self.get_mut() {
-            Self::Events(events) => {
-                events.as_mut().poll_next(cx).map(|event| event.map(|event| Ok(Frame::data(event))))
-            }
-            Self::Pieces(pieces) => loop {
-                match pieces.front_mut() {
-                    None => return Poll::Ready(None),
-                    Some(Piece::Bytes(bytes)) => {
-                        let bytes = std::mem::take(bytes);
-                        pieces.pop_front();
-                        return Poll::Ready(Some(Ok(Frame::data(bytes))));
-                    }
-                    Some(Piece::File(file)) => match ready!(Pin::new(file).poll_frame(cx)) {
-                        Some(frame) => return Poll::Ready(Some(frame.map_err(io::Error::other))),
-                        None => drop(pieces.pop_front()),
-                    },
-                }
-            },
-        }
+        let this = self.get_mut();
+        this.bytes.as_mut().poll_next(cx).map_ok(|bytes| {
+            this.left = this.left.map(|left| left.saturating_sub(bytes.len() as u64));
+            Frame::data(bytes)
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Pieces(pieces) if pieces.is_empty())
+        self.left == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Events(_) => SizeHint::default(),
-            Self::Pieces(pieces) => SizeHint::with_exact(pieces.iter().map(Piece::len).sum()),
-        }
-    }
-}
-
-impl Piece {
-    fn len(&self) -> u64 {
-        match self {
-            Self::Bytes(bytes) => bytes.len() as u64,
-            Self::File(file) => http_body::Body::size_hint(file).lower(),
-        }
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }

@@ -1,51 +1,55 @@
-//! Messages of JSON streams. Each is kept as it was sent, with a comma behind it.
+//! Messages of JSON streams. Each is kept as it was sent, with [`END`] behind it. The space between tokens, and nothing
+//! else in JSON, may have line feeds. They become spaces, so that a line feed is the end of a message.
+
+use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::store::Kind;
+
+/// The end of a message.
+pub(crate) const END: &[u8] = b",\n";
 
 /// Checks the body of an append and returns the messages in it: the elements of an array, or one value.
 pub(crate) fn messages(body: &[u8]) -> Result<Bytes, String> {
     let text = std::str::from_utf8(body).map_err(|_| "the body is not UTF-8".to_owned())?;
     let array = text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('[');
-    let fail = |e: serde_json::Error| format!("the body is not valid JSON: {e}");
-    let messages: Vec<&RawValue> = match array {
-        true => serde_json::from_str(text).map_err(fail)?,
-        false => vec![serde_json::from_str(text).map_err(fail)?],
+    let mut messages = Messages(BytesMut::with_capacity(body.len() + END.len()));
+    let mut json = serde_json::Deserializer::from_str(text);
+    let read = match array {
+        true => json.deserialize_seq(&mut messages),
+        false => <&RawValue>::deserialize(&mut json).map(|message| messages.add(message)),
     };
-    let mut out = BytesMut::with_capacity(body.len() + messages.len());
-    for message in messages {
-        out.put_slice(message.get().as_bytes());
-        out.put_u8(b',');
+    read.and_then(|()| json.end()).map_err(|e| format!("the body is not valid JSON: {e}"))?;
+    Ok(messages.0.freeze())
+}
+
+struct Messages(BytesMut);
+
+impl Messages {
+    fn add(&mut self, message: &RawValue) {
+        let start = self.0.len();
+        self.0.put_slice(message.get().as_bytes());
+        self.0[start..].iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+        self.0.put_slice(END);
     }
-    Ok(out.freeze())
 }
 
-/// Walks over messages, and remembers where it is within one.
-#[derive(Debug, Default)]
-pub(crate) struct Walk {
-    depth: u32,
-    text: bool,
-    escaped: bool,
-}
+impl<'de> Visitor<'de> for &mut Messages {
+    type Value = ();
 
-impl Walk {
-    /// Returns the length up to and with the next comma between messages.
-    pub(crate) fn next(&mut self, bytes: &[u8]) -> Option<usize> {
-        for (at, &byte) in bytes.iter().enumerate() {
-            match byte {
-                _ if self.escaped => self.escaped = false,
-                b'\\' if self.text => self.escaped = true,
-                b'"' => self.text = !self.text,
-                _ if self.text => {}
-                b'{' | b'[' => self.depth += 1,
-                b'}' | b']' => self.depth -= 1,
-                b',' if self.depth == 0 => return Some(at + 1),
-                _ => {}
-            }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<(), A::Error> {
+        while let Some(message) = array.next_element()? {
+            self.add(message);
         }
-        None
+        Ok(())
     }
 }
 
@@ -61,14 +65,9 @@ pub(crate) fn cut(kind: Kind, bytes: &[u8], max: usize) -> Option<usize> {
             Some((max.saturating_sub(3).max(1)..=max).rev().find(|&at| bytes[at] & 0xc0 != 0x80).unwrap_or(max))
         }
         Kind::Json => {
-            let (mut walk, mut end) = (Walk::default(), 0);
-            while let Some(len) = walk.next(&bytes[end..]) {
-                if end > 0 && end + len > max {
-                    break;
-                }
-                end += len;
-            }
-            (end > 0).then_some(end)
+            let is_end = |byte: &u8| *byte == b'\n';
+            let end = bytes[..max].iter().rposition(is_end).or_else(|| bytes.iter().position(is_end));
+            end.map(|end| end + 1)
         }
     }
 }
@@ -80,8 +79,8 @@ mod tests {
     #[test]
     fn arrays_are_flattened_once() {
         let of = |body: &str| messages(body.as_bytes()).map(|bytes| String::from_utf8(bytes.to_vec()).unwrap());
-        assert_eq!(of(r#"{"a": 1}"#).unwrap(), r#"{"a": 1},"#);
-        assert_eq!(of(r#" [[1,2], "x" ]"#).unwrap(), r#"[1,2],"x","#);
+        assert_eq!(of(r#"{"a": 1}"#).unwrap(), "{\"a\": 1},\n");
+        assert_eq!(of(" [[1,\n2], \"x\\n\" ]").unwrap(), "[1, 2],\n\"x\\n\",\n");
         assert_eq!(of("[]").unwrap(), "");
         for wrong in ["", "[1", "{", "1 2", "[1] 2", "\u{1}"] {
             assert!(of(wrong).is_err(), "{wrong}");
@@ -91,10 +90,10 @@ mod tests {
 
     #[test]
     fn messages_are_not_divided() {
-        let bytes = br#"{"a":[1,2]},"x,\",y",3,"#;
-        assert_eq!(cut(Kind::Json, bytes, 1), Some(12), "a message is longer than the limit");
-        assert_eq!(cut(Kind::Json, bytes, 15), Some(12));
-        assert_eq!(cut(Kind::Json, bytes, 21), Some(21));
+        let bytes = b"{\"a\":[1,2]},\n\"x,\",\n3,\n";
+        assert_eq!(cut(Kind::Json, bytes, 1), Some(13), "a message is longer than the limit");
+        assert_eq!(cut(Kind::Json, bytes, 16), Some(13));
+        assert_eq!(cut(Kind::Json, bytes, 19), Some(19));
         assert_eq!(cut(Kind::Json, bytes, 100), None);
         assert_eq!(cut(Kind::Text, "aäö".as_bytes(), 2), Some(1));
         assert_eq!(cut(Kind::Binary, &[0; 9], 2), Some(2));

@@ -12,9 +12,9 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use tokio::time::Instant;
 
 use crate::body::Body;
-use crate::fields;
 use crate::service::App;
 use crate::store::{Kind, Stream};
+use crate::{fields, json};
 
 struct Reader {
     app: Arc<App>,
@@ -39,8 +39,8 @@ impl App {
             }
         });
         let reader = Reader { app: Arc::clone(self), stream, at, cursor, over, told: false, done: false };
-        let events = stream::unfold(reader, async |mut reader| Some((reader.next().await?, reader)));
-        let mut response = Response::new(Body::Events(Box::pin(events)));
+        let events = stream::unfold(reader, async |mut reader| Some((Ok(reader.next().await?), reader)));
+        let mut response = Response::new(Body::new(events, None));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -115,7 +115,7 @@ fn data(out: &mut BytesMut, kind: Kind, bytes: &[u8]) {
             out.put_u8(b'\n');
         }
         Kind::Json => {
-            let messages = bytes.strip_suffix(b",").unwrap_or(bytes);
+            let messages = bytes.strip_suffix(json::END).unwrap_or(bytes);
             out.put_slice(b"data:[\n");
             lines(out, messages);
             out.put_slice(b"data:]\n");
@@ -155,7 +155,7 @@ mod tests {
             String::from_utf8(out.to_vec()).unwrap()
         };
         assert_eq!(event(Kind::Text, b"a\r\n\r b\n"), "event: data\ndata:a\ndata:\ndata:  b\ndata:\n\n");
-        assert_eq!(event(Kind::Json, b"1,\n2,"), "event: data\ndata:[\ndata:1,\ndata:2\ndata:]\n\n");
+        assert_eq!(event(Kind::Json, b"1,\n2,\n"), "event: data\ndata:[\ndata:1,\ndata:2\ndata:]\n\n");
         assert_eq!(event(Kind::Binary, &[0, 255]), "event: data\ndata:AP8=\n\n");
     }
 }

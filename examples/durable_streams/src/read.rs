@@ -1,25 +1,26 @@
 //! Reads: catch-up, and long polls.
 
 use std::collections::VecDeque;
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use futures_util::stream;
 use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Request, Response, StatusCode};
-use millstream::body::FileBody;
 use millstream::server::RequestBody;
 use tokio::time::timeout;
 
-use crate::body::{Body, Piece};
+use crate::body::Body;
 use crate::fields::{self, Live, Query, Refusal, Start};
 use crate::json;
 use crate::service::{App, NO_STORE, content_type, deleted};
-use crate::store::{Kind, Place, Stream, View};
+use crate::store::{Kind, Place, Store, Stream, View};
 
-/// Bytes that one answer has from memory. Ranges of files have no limit, because they are sent as the client reads.
+/// Bytes that one answer has from memory. Ranges of files have no limit, because they are read as they are sent.
 const MEMORY_MAX: usize = 1 << 20;
-/// Bytes that are read from a file at a time where they are not sent from it.
+/// Bytes that an event has from memory.
 const READ_MAX: usize = 256 << 10;
 
 const CACHED: HeaderValue = HeaderValue::from_static("public, max-age=60, stale-while-revalidate=300");
@@ -35,6 +36,7 @@ impl App {
             Start::At(at) if at > view.end => return Err(Refusal::bad("the offset is beyond the end of the stream")),
             Start::At(at) => at,
         };
+        self.check_offset(&stream, start, view.end).await?;
         match query.live {
             Some(Live::Events) => return Ok(self.events(stream, start, query.cursor)),
             Some(Live::LongPoll) => view = self.wait(&stream, start).await,
@@ -106,11 +108,11 @@ impl App {
         if start == end {
             return Ok((empty(stream), start));
         }
-        let (mut at, mut places, mut memory) = (start, Vec::new(), MEMORY_MAX);
+        let (mut at, mut places, mut memory) = (start, VecDeque::new(), MEMORY_MAX);
         while at < end && memory > 0 {
             let place = stream.find(at, end, memory);
             match &place {
-                Place::File { len, .. } => at += len,
+                Place::File(part) => at += part.range.end - part.range.start,
                 Place::Memory(bytes) => {
                     at += bytes.len() as u64;
                     memory = memory.saturating_sub(bytes.len());
@@ -120,58 +122,77 @@ impl App {
                     }
                 }
             }
-            places.push(place);
+            places.push_back(place);
         }
-        let mut pieces = VecDeque::with_capacity(places.len() + 2);
+        let mut len = at - start;
         if is_json {
-            pieces.push_back(Piece::Bytes(Bytes::from_static(b"[")));
-        }
-        let count = places.len();
-        for (n, place) in places.into_iter().enumerate() {
             // The comma behind the last message is not sent.
-            let comma = u64::from(is_json && n + 1 == count);
-            match place {
-                Place::Memory(bytes) => {
-                    let end = bytes.len() - usize::from(comma == 1);
-                    pieces.push_back(Piece::Bytes(bytes.slice(..end)));
-                }
-                Place::File { id, from, len } => {
-                    let file = self.store.file(id, from + len).await.map_err(Refusal::internal)?;
-                    let body = FileBody::new(&file, from..from + len - comma).map_err(Refusal::internal)?;
-                    pieces.push_back(Piece::File(body));
-                }
+            match places.back_mut() {
+                Some(Place::Memory(bytes)) => bytes.truncate(bytes.len() - json::END.len()),
+                Some(Place::File(part)) => part.range.end -= json::END.len() as u64,
+                None => {}
             }
+            len += 2 - json::END.len() as u64;
+            places.push_back(Place::Memory(Bytes::from_static(b"]")));
         }
+        // An answer whose first block is damaged is an error. It ends early if another one is.
+        load(&self.store, &mut places).await.map_err(Refusal::internal)?;
         if is_json {
-            pieces.push_back(Piece::Bytes(Bytes::from_static(b"]")));
+            places.push_front(Place::Memory(Bytes::from_static(b"[")));
         }
-        Ok((Body::Pieces(pieces), at))
+        let bytes = stream::unfold((Arc::clone(&self.store), places), async |(store, mut places)| {
+            if let Err(error) = load(&store, &mut places).await {
+                eprintln!("error: {error}");
+                return Some((Err(error), (store, VecDeque::new())));
+            }
+            match places.pop_front()? {
+                Place::Memory(bytes) => Some((Ok(bytes), (store, places))),
+                Place::File(_) => None,
+            }
+        });
+        Ok((Body::new(bytes, Some(len)), at))
+    }
+
+    /// Fails if a position is inside a message of a JSON stream.
+    pub(crate) async fn check_offset(&self, stream: &Stream, at: u64, end: u64) -> Result<(), Refusal> {
+        if stream.kind != Kind::Json || at == 0 || at >= end || self.bytes(stream, at - 1, at).await?.ends_with(b"\n") {
+            return Ok(());
+        }
+        Err(Refusal::bad("the offset is inside a message"))
     }
 
     /// Returns the bytes between two positions, or the first of them, without dividing a message.
     pub(crate) async fn bytes(&self, stream: &Stream, at: u64, end: u64) -> Result<Bytes, Refusal> {
-        let mut max = READ_MAX;
-        loop {
-            let (id, from, len) = match stream.find(at, end, max) {
-                Place::Memory(bytes) if bytes.is_empty() => return Err(deleted()),
-                Place::Memory(bytes) => return Ok(bytes),
-                Place::File { id, from, len } => (id, from, len),
-            };
-            let file = self.store.file(id, from + len).await.map_err(Refusal::internal)?;
-            let wanted = usize::try_from(len).map_or(max, |len| len.min(max));
-            let bytes = file.read_at(from, wanted).await.map_err(Refusal::internal)?;
-            if bytes.len() < wanted {
-                return Err(Refusal::internal(format!("{} is too short", file.path().display())));
+        let mut part = match stream.find(at, end, READ_MAX) {
+            Place::Memory(bytes) if bytes.is_empty() => return Err(deleted()),
+            Place::Memory(bytes) => return Ok(bytes),
+            Place::File(part) => part,
+        };
+        let mut bytes = BytesMut::new();
+        while !part.range.is_empty() {
+            for read in self.store.read(&mut part).await.map_err(Refusal::internal)? {
+                bytes.extend_from_slice(&read);
             }
-            if wanted as u64 == len {
-                return Ok(bytes);
+            let cut = json::cut(stream.kind, &bytes, bytes.len() - 1);
+            if let Some(cut) = cut.filter(|_| !part.range.is_empty()) {
+                bytes.truncate(cut);
+                break;
             }
-            if let Some(cut) = json::cut(stream.kind, &bytes, wanted - 1) {
-                return Ok(bytes.slice(..cut));
-            }
-            max *= 2;
         }
+        Ok(bytes.freeze())
     }
+}
+
+/// Reads the next block if the first place is in a file.
+async fn load(store: &Store, places: &mut VecDeque<Place>) -> io::Result<()> {
+    while let Some(Place::File(part)) = places.front_mut() {
+        let read = store.read(part).await?;
+        if part.range.is_empty() {
+            places.pop_front();
+        }
+        read.into_iter().rev().for_each(|bytes| places.push_front(Place::Memory(bytes)));
+    }
+    Ok(())
 }
 
 fn headers_tag(response: &mut Response<Body>, tag: &str) {

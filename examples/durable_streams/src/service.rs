@@ -20,8 +20,8 @@ use crate::body::Body;
 use crate::fields::{self, Refusal};
 use crate::store::{Expiry, Named, Store, Stream};
 
-/// Bodies of requests that are in memory at a time, in KiB.
-const BODIES: usize = 256 << 10;
+/// Bodies of requests that are in memory at a time, in KiB, if the largest one is not longer.
+const BODIES: u32 = 128 << 10;
 /// Bytes of a path.
 const PATH_MAX: usize = 1024;
 /// Paths that the protocol reserves, as a part of any path.
@@ -53,8 +53,8 @@ impl App {
         events: Duration,
         origin: Option<HeaderValue>,
     ) -> Self {
-        let (ending, bodies) = (CancellationToken::new(), Semaphore::new(BODIES));
-        Self { store, long_poll, events, ending, origin, body_max, bodies }
+        let bodies = Semaphore::new(permits(body_max).max(BODIES) as usize);
+        Self { store, long_poll, events, ending: CancellationToken::new(), origin, body_max, bodies }
     }
 
     pub(crate) async fn answer(self: Arc<Self>, request: Request<RequestBody>) -> Result<Response<Body>, Infallible> {
@@ -100,8 +100,7 @@ impl App {
     /// Reads the body of a request. Drop the permit when the body is no longer in memory.
     pub(crate) async fn body(&self, body: RequestBody) -> Result<(Bytes, SemaphorePermit<'_>), Refusal> {
         let len = http_body::Body::size_hint(&body).upper().unwrap_or(self.body_max).min(self.body_max);
-        let permits = u32::try_from(len / 1024 + 1).unwrap_or(u32::MAX).min(BODIES as u32);
-        let permit = self.bodies.acquire_many(permits).await.expect("never closed");
+        let permit = self.bodies.acquire_many(permits(len)).await.expect("never closed");
         match body.collect().await {
             Ok(collected) => Ok((collected.to_bytes(), permit)),
             Err(e) if e.is_too_large() => Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, e.to_string())),
@@ -137,6 +136,10 @@ impl App {
         *response.status_mut() = StatusCode::NO_CONTENT;
         Ok(response)
     }
+}
+
+fn permits(bytes: u64) -> u32 {
+    u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX)
 }
 
 /// Answers a browser that asks before a request. Without `origin` it refuses the request by itself.

@@ -9,7 +9,7 @@ use millstream::server::RequestBody;
 
 use crate::body::Body;
 use crate::fields::{self, Refusal};
-use crate::json::{self, Walk};
+use crate::json;
 use crate::service::{App, content_type, deleted, disk_full};
 use crate::store::{Append, Create, Created, Expiry, Fork, Kind, Named, Outcome, Stream};
 
@@ -22,7 +22,7 @@ impl App {
         let (path, headers) = (parts.uri.path(), &parts.headers);
         let requested = fields::expiry(headers)?;
         let closed = fields::is_true(headers, &fields::CLOSED);
-        let (body, _permit) = self.body(body).await?;
+        let (body, permit) = self.body(body).await?;
         let fork = self.fork(headers).await?;
         let source = fork.as_ref().map(|fork| &fork.source.meta);
         let of_source = || source.map_or_else(|| DEFAULT_TYPE.to_owned(), |meta| meta.content_type.to_string());
@@ -34,7 +34,8 @@ impl App {
         let is_json = media_type == JSON && !body.is_empty();
         let data = if is_json { json::messages(&body).map_err(Refusal::bad)? } else { body };
         let create = Create { path, content_type: &media_type, expiry, fork, closed, data: &data };
-        let (stream, is_new) = match self.store.create(&create) {
+        let room = self.store.journal.room(path.len() + data.len()).await;
+        let (stream, is_new) = match self.store.create(&create, room) {
             Created::Stream(stream, is_new) => (stream, is_new),
             Created::Conflict => return Err(Refusal::conflict("there is another stream with this path")),
             Created::SourceGone => return Err(Refusal::conflict("the source was deleted")),
@@ -44,6 +45,8 @@ impl App {
             }
             Created::DiskFull => return Err(disk_full()),
         };
+        // The queue of the journal has a copy.
+        drop((data, permit));
         self.store.journal.wait(stream.born()).await;
         let mut response = Response::new(Body::empty());
         let view = stream.view();
@@ -86,6 +89,7 @@ impl App {
         let parse =
             |text| fields::parse_offset(text).ok_or_else(|| Refusal::bad("the offset of the fork is malformed"));
         let anchor = offset.map(parse).transpose()?.unwrap_or(end);
+        self.check_offset(&source, anchor, end).await?;
         let beyond = || Refusal::bad("the fork begins beyond the end of the source");
         let at = match (sub, source.kind) {
             (0, _) => anchor,
@@ -101,18 +105,15 @@ impl App {
     /// Returns the position after so many messages.
     async fn after(&self, source: &Stream, from: u64, end: u64, messages: u64) -> Result<Option<u64>, Refusal> {
         let (mut at, mut left) = (from, messages);
-        while left > 0 && at < end {
-            let bytes = self.bytes(source, at, end).await?;
-            let (mut walk, mut walked) = (Walk::default(), 0);
-            while let (1.., Some(len)) = (left, walk.next(&bytes[walked..])) {
-                (walked, left) = (walked + len, left - 1);
+        while at < end {
+            for byte in self.bytes(source, at, end).await? {
+                (at, left) = (at + 1, left - u64::from(byte == b'\n'));
+                if left == 0 {
+                    return Ok(Some(at));
+                }
             }
-            if walked == 0 {
-                return Ok(None);
-            }
-            at += walked as u64;
         }
-        Ok((left == 0).then_some(at))
+        Ok(None)
     }
 
     pub(crate) async fn append(&self, request: Request<RequestBody>) -> Result<Response<Body>, Refusal> {
@@ -132,8 +133,11 @@ impl App {
         let data = messages(&stream, &media_type, body)?;
         stream.touch();
         let append = Append { content_type: &media_type, data: &data, close, seq, producer };
-        let (outcome, number) = stream.append(&self.store.journal, &append);
-        drop(permit);
+        let room = self.store.journal.room(append.len()).await;
+        let (outcome, number) = stream.append(&self.store.journal, &append, room);
+        // The queue of the journal has a copy.
+        let is_empty = data.is_empty();
+        drop((data, permit));
         // Also a refusal may depend on a record that is not yet on the disk.
         self.store.journal.wait(number).await;
         let mut response = Response::new(Body::empty());
@@ -148,7 +152,7 @@ impl App {
                 if let (Some(producer), Some(seq)) = (producer, seq) {
                     fields.insert(fields::PRODUCER_EPOCH, producer.epoch.into());
                     fields.insert(fields::PRODUCER_SEQ, seq.into());
-                    if !duplicate && !data.is_empty() {
+                    if !duplicate && !is_empty {
                         *response.status_mut() = StatusCode::OK;
                     }
                 }

@@ -1,6 +1,6 @@
 //! The process is killed, and files are damaged: the confirmed appends are there, and nothing else.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,8 +69,8 @@ fn kill_writers(scale: usize) {
             for (stream, confirmed) in streams.iter().zip(&mut confirmed) {
                 for (writer, confirmed) in confirmed.iter_mut().enumerate() {
                     let ended = &ended;
+                    let mut client = Client::new(address);
                     started.push(scope.spawn(move || {
-                        let mut client = Client::new(address);
                         while !ended.load(Ordering::Relaxed) {
                             let line = format!("{writer} {confirmed} {}\n", "x".repeat(size(*confirmed) * scale));
                             let Some(answer) = client.ask("POST", stream, &[TEXT], line.as_bytes()) else { break };
@@ -105,7 +105,7 @@ fn record_of(segment: &Path, data: &str) -> (u64, u64) {
     let end = bytes.windows(data.len()).position(|window| window == data.as_bytes()).unwrap() + data.len();
     let start = (0..end - HEADER).rev().find(|&at| {
         let len = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
-        &bytes[at + 17..at + 20] == b"DS1" && at + HEADER + len == end
+        bytes[at + 17..at + 20] == bytes[17..20] && at + HEADER + len == end
     });
     (start.unwrap() as u64, end as u64)
 }
@@ -160,7 +160,7 @@ fn records_of_an_earlier_process_do_not_come_back() {
 #[test]
 fn data_in_the_form_of_a_record_is_no_record() {
     let other = tempfile::tempdir().unwrap();
-    let record = {
+    let mut record = {
         let segment = killed(other.path(), &["a", "b", "c", "d", "e", "record of another store"]);
         let (start, end) = record_of(&segment, "record of another store");
         fs::read(&segment).unwrap()[start as usize..end as usize].to_vec()
@@ -169,10 +169,12 @@ fn data_in_the_form_of_a_record_is_no_record() {
     let mut server = Server::start(dir.path());
     server.ask("PUT", "/s", &[TEXT], b"");
     server.ask("POST", "/s", &[TEXT], b"first");
+    // Its checksum has another salt, even if the mark is guessed.
+    let segment = dir.path().join("journal-0");
+    record[17..20].copy_from_slice(&fs::read(&segment).unwrap()[17..20]);
     server.ask("POST", "/s", &[TEXT], &[&record[..], b"end"].concat());
     server.kill();
     // The record around it is torn.
-    let segment = dir.path().join("journal-0");
     let bytes = fs::read(&segment).unwrap();
     let inside = bytes.windows(record.len()).position(|window| window == record).unwrap();
     let file = OpenOptions::new().write(true).open(&segment).unwrap();
@@ -203,6 +205,107 @@ fn a_file_that_lost_bytes_is_an_error() {
     OpenOptions::new().write(true).open(file).unwrap().set_len(2).unwrap();
     let text = refused(dir.path());
     assert!(text.contains("has 2 bytes, but 5 were confirmed"), "{text}");
+}
+
+#[test]
+fn headers_of_records_in_the_data_do_not_delay_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path());
+    server.ask("PUT", "/s", &[TEXT], b"");
+    // Each says that a record of 1 MiB follows.
+    let header = [&(1_u32 << 20).to_le_bytes()[..], b"CRC ", &(1_u64 << 33).to_le_bytes(), b"\x01DS2"].concat();
+    let body = header.repeat((1 << 20) / HEADER);
+    for _ in 0..7 {
+        assert_eq!(server.ask("POST", "/s", &[TEXT], &body).status, 204);
+    }
+    server.kill();
+    // The next process begins its journal before them, so the one after it searches them.
+    server = Server::start(dir.path());
+    assert_eq!(server.ask("POST", "/s", &[TEXT], b"!").status, 204);
+    server.kill();
+    assert!(Server::start(dir.path()).read("/s") == [&body.repeat(7)[..], b"!"].concat());
+}
+
+#[test]
+fn an_earlier_format_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    Server::start(dir.path()).stop();
+    let snapshot = OpenOptions::new().write(true).open(dir.path().join("snapshot")).unwrap();
+    snapshot.write_all_at(b"DS1", 17).unwrap();
+    let text = refused(dir.path());
+    assert!(text.contains("an earlier version") && text.contains("snapshot"), "{text}");
+}
+
+#[test]
+fn a_flipped_bit_in_a_file_is_an_error() {
+    const BLOCK: usize = 256 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path());
+    let text: Vec<u8> = (0..BLOCK * 2 + 100).map(|n| b'a' + (n % 23) as u8).collect();
+    server.ask("PUT", "/s", &[TEXT], &text[..1000]);
+    server.ask("POST", "/s", &[TEXT], &text[1000..]);
+    server.ask("PUT", "/fork", &[("stream-forked-from", "/s")], b"!");
+    server.stop();
+    // The opening moves the bytes into files.
+    Server::start(dir.path()).stop();
+    let path = dir.path().join("data/0000000000000000");
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    // Behind the first block of an answer, damage ends it before the block.
+    let (refused, cut) = (Some(500), None);
+    for (flipped, expected) in [(0, [refused, Some(200)]), (BLOCK + 7, [cut, refused]), (text.len() - 1, [cut, cut])] {
+        file.write_all_at(&[text[flipped] ^ 1], flipped as u64).unwrap();
+        let errors = dir.path().join("errors");
+        let mut server = Server::start_with(dir.path(), File::create(&errors).unwrap().into());
+        for (start, expected) in [0, BLOCK].into_iter().zip(expected) {
+            for stream in ["/s", "/fork"] {
+                let path = format!("{stream}?offset=0000000000000000_{start:016}");
+                let answer = Client::new(server.address).ask("GET", &path, &[], b"");
+                assert_eq!(answer.map(|answer| answer.status), expected, "{flipped}: {path}");
+            }
+        }
+        let told = fs::read_to_string(&errors).unwrap();
+        assert!(told.contains("damaged") && told.contains(path.to_str().unwrap()), "{told}");
+        // What was damaged before is not taken for good when more is added to its block.
+        assert_eq!(server.ask("POST", "/s", &[TEXT], b"more").status, 204);
+        server.kill();
+        file.write_all_at(&text[flipped..=flipped], flipped as u64).unwrap();
+        server = Server::start(dir.path());
+        assert!(server.read("/s").starts_with(&text) && server.read("/fork") == [&text[..], b"!"].concat());
+        server.stop();
+    }
+}
+
+#[test]
+fn without_space_streams_can_be_read_and_deleted_until_there_is_some() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path());
+    server.ask("PUT", "/good", &[TEXT], b"good");
+    // A checkpoint fails as on a full disk: these files cannot be written.
+    let files = [1, 2].map(|id| dir.path().join(format!("data/{id:016x}")));
+    for (file, stream) in files.iter().zip(["/bad", "/worse"]) {
+        fs::create_dir(file).unwrap();
+        assert_eq!(server.ask("PUT", stream, &[TEXT], b"bad").status, 201);
+    }
+    for deleted in ["/bad", "/worse"] {
+        server.kill();
+        server = Server::start(dir.path());
+        assert_eq!((server.read("/good"), server.read("/worse")), (b"good".to_vec(), b"bad".to_vec()));
+        assert_eq!(server.ask("POST", "/good", &[TEXT], b"!").status, 507);
+        assert_eq!(server.ask("PUT", "/new", &[TEXT], b"").status, 507);
+        assert_eq!(server.ask("DELETE", deleted, &[], b"").status, 204);
+        assert_eq!(server.ask("GET", "/bad", &[], b"").status, 404);
+    }
+    for _ in 0..600 {
+        if server.ask("POST", "/good", &[TEXT], b"!").status == 204 {
+            break;
+        }
+        pause(Duration::from_millis(100));
+    }
+    server.kill();
+    files.iter().for_each(|file| fs::remove_dir(file).unwrap());
+    server = Server::start(dir.path());
+    assert_eq!(server.read("/good"), b"good!");
+    assert_eq!(server.ask("GET", "/worse", &[], b"").status, 404);
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn everything_is_kept() {
         }
         server = Server::start(dir.path());
         assert_eq!(server.read("/source"), b"0123456789!?", "restart {restart}");
-        assert_eq!(server.read("/json"), br#"[{"a": 1},2]"#);
+        assert_eq!(server.read("/json"), b"[{\"a\": 1},\n2]");
         assert_eq!(server.read("/fork/of/fork"), b"0123abcxyz");
         let head = |path: &str| server.ask("HEAD", path, &[], b"");
         assert_eq!(head("/source").headers["stream-ttl"], "3600");
@@ -67,6 +67,38 @@ fn everything_is_kept() {
     server = Server::start(dir.path());
     assert_eq!(server.ask("HEAD", "/fork", &[], b"").status, 404);
     assert_eq!(std::fs::read_dir(dir.path().join("data")).unwrap().count(), 3, "of /source, /json and /closed");
+}
+
+#[test]
+fn an_offset_inside_a_message_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path());
+    let created = server.ask("PUT", "/j", &[JSON], b"[{\"a\":\n[1,\n2]}, \"x,\\n\", 3]");
+    let end = created.headers["stream-next-offset"].clone();
+    let last: usize = end.split_once('_').unwrap().1.parse().unwrap();
+    // From memory, then from the file.
+    for place in ["memory", "file"] {
+        let mut fine = Vec::new();
+        for at in 0..=last {
+            let offset = format!("0000000000000000_{at:016}");
+            let ask = |query: &str| server.ask("GET", &format!("/j?offset={offset}{query}"), &[], b"");
+            let answer = ask("");
+            if answer.status == 200 {
+                fine.push(String::from_utf8(answer.body).unwrap());
+                continue;
+            }
+            let fork = [("stream-forked-from", "/j"), ("stream-fork-offset", &*offset)];
+            let sub = [fork[0], fork[1], ("stream-fork-sub-offset", "1")];
+            let live = [ask("&live=sse").status, ask("&live=long-poll").status];
+            let forked = [server.ask("PUT", "/f", &fork, b"").status, server.ask("PUT", "/f", &sub, b"").status];
+            assert_eq!((answer.status, live, forked), (400, [400; 2], [400; 2]), "{at} in {place}");
+        }
+        let all = ["{\"a\": [1, 2]}", "\"x,\\n\"", "3"];
+        let expected: Vec<_> = (0..=3).map(|n| format!("[{}]", all[n..].join(",\n"))).collect();
+        assert_eq!(fine, expected, "{place}");
+        server.stop();
+        server = Server::start(dir.path());
+    }
 }
 
 #[test]

@@ -10,12 +10,14 @@ use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use millstream::fs::Replace;
+use tokio::sync::Notify;
 
+use super::journal::lock;
 use super::record::{self, Record};
 use super::stream::Stream;
 use super::{Store, at, data_path};
@@ -36,12 +38,42 @@ struct Capture {
     last: u64,
 }
 
+/// Work for the task that maintains the files.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    pub(crate) changed: Notify,
+    work: Mutex<Work>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) checkpoint: bool,
+    /// Streams with a long tail in memory.
+    pub(crate) long: Vec<Arc<Stream>>,
+    pub(crate) removed: Vec<u64>,
+}
+
+impl Tasks {
+    pub(crate) fn add(&self, add: impl FnOnce(&mut Work)) {
+        add(&mut lock(&self.work));
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn take(&self) -> Work {
+        std::mem::take(&mut *lock(&self.work))
+    }
+}
+
 impl Store {
     /// Writes long tails into files, removes files of deleted streams, and makes checkpoints, until the process ends.
     pub(crate) async fn maintain(self: Arc<Self>) {
-        let mut unsynced = Unsynced::new();
+        // Also files that an earlier process has written, if the first checkpoint has failed.
+        let mut unsynced: Unsynced = self.all().iter().map(|stream| stream.meta.id).collect();
         let mut time = tokio::time::interval(PERIOD);
-        time.tick().await;
+        if !self.journal.is_stalled() {
+            // The first one is at once.
+            time.tick().await;
+        }
         loop {
             let mut full = tokio::select! {
                 () = self.journal.tasks.changed.notified() => false,
@@ -54,16 +86,14 @@ impl Store {
             full |= tasks.checkpoint;
             self.unlink(&tasks.removed).await;
             while let Err(e) = self.write(&mut unsynced, tasks.long.clone(), full).await {
-                if !self.journal.is_stalled() {
-                    eprintln!("error: {e}; appends are refused until this succeeds");
-                }
-                self.journal.set_stalled(true);
+                self.journal.refuse(&e);
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 // Deleted streams give space.
+                self.sweep();
                 self.unlink(&self.journal.tasks.take().removed).await;
                 full = true;
             }
-            self.journal.set_stalled(false);
+            self.journal.resume();
         }
     }
 
@@ -126,12 +156,18 @@ impl Store {
 
     fn flush(&self, streams: &[Arc<Stream>], wrote: &mut Unsynced) -> io::Result<()> {
         for stream in streams {
-            let Some((from, bytes)) = stream.unwritten() else { continue };
+            if stream.unwritten(0).is_none() {
+                continue;
+            }
             let path = data_path(&self.dir, stream.meta.id);
             let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(at(&path))?;
             wrote.insert(stream.meta.id);
-            file.write_all_at(&bytes, from).map_err(at(&path))?;
-            stream.wrote(bytes.len());
+            let mut len = 0;
+            while let Some((from, bytes)) = stream.unwritten(len) {
+                file.write_all_at(&bytes, from).map_err(at(&path))?;
+                len += bytes.len();
+            }
+            stream.wrote(len);
         }
         Ok(())
     }

@@ -2,23 +2,25 @@
 //!
 //! Two segment files take turns. A segment is written again from its beginning when a snapshot covers all its records.
 //! Their space is allocated and written when the store is opened, so a commit changes no metadata of a file, and a full
-//! disk does not stop it. Numbers of records are never used again: after each opening they continue far behind
+//! disk does not stop it. A quarter of a segment is added to it for records that a checkpoint waits for. Numbers of records are never used again: after each opening they continue far behind
 //! everything that an earlier process may have written, so that nothing left by it can follow a new record.
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::{collections::VecDeque, ops::Range};
 
 use bytes::{Bytes, BytesMut};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use super::checkpoint::Tasks;
 use super::record::{self, Record};
+use super::segment_path;
 use super::stream::Stream;
 
 /// Distance of the numbers of two processes.
@@ -27,10 +29,22 @@ pub(crate) const JUMP: u64 = 1 << 32;
 /// A change that becomes visible when its record is on the disk.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// Bytes at this range of the batch.
-    Data { stream: Arc<Stream>, data: Range<usize>, close: bool },
+    /// Bytes at this range of the batch, which leave the queue with it.
+    Data { stream: Arc<Stream>, data: Range<usize>, close: bool, _room: Option<Room> },
     /// Streams whose contents are no longer needed.
     Removed(Vec<Arc<Stream>>),
+}
+
+/// A part of the queue.
+pub(crate) type Room = OwnedSemaphorePermit;
+
+/// Where commits continue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
+    pub(crate) index: usize,
+    pub(crate) end: u64,
+    /// Number of the first record of the segment.
+    pub(crate) began: u64,
 }
 
 #[derive(Debug, Default)]
@@ -42,13 +56,14 @@ pub(crate) struct Batch {
 
 #[derive(Debug)]
 struct Queue {
-    batches: VecDeque<Batch>,
+    batch: Batch,
     next: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Journal {
     queue: Mutex<Queue>,
+    room: Arc<Semaphore>,
     waiters: Mutex<Vec<(u64, Waker)>>,
     durable: AtomicU64,
     work: Notify,
@@ -60,48 +75,19 @@ pub(crate) struct Journal {
     /// Set while a checkpoint fails, in general because the disk is full.
     stalled: AtomicBool,
     segment: u64,
-    pub(crate) salt: u32,
+    pub(crate) salt: u64,
     pub(crate) tasks: Tasks,
-}
-
-/// Work for the task that maintains the files.
-#[derive(Debug, Default)]
-pub(crate) struct Tasks {
-    pub(crate) changed: Notify,
-    work: Mutex<Work>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Work {
-    pub(crate) checkpoint: bool,
-    /// Streams with a long tail in memory.
-    pub(crate) long: Vec<Arc<Stream>>,
-    pub(crate) removed: Vec<u64>,
-}
-
-impl Tasks {
-    fn add(&self, add: impl FnOnce(&mut Work)) {
-        add(&mut lock(&self.work));
-        self.changed.notify_one();
-    }
-
-    pub(crate) fn take(&self) -> Work {
-        std::mem::take(&mut *lock(&self.work))
-    }
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(crate) fn segment_path(dir: &Path, index: usize) -> PathBuf {
-    dir.join(format!("journal-{index}"))
-}
-
 impl Journal {
-    pub(crate) fn new(next: u64, segment: u64, salt: u32) -> Self {
+    pub(crate) fn new(next: u64, segment: u64, salt: u64) -> Self {
         Self {
-            queue: Mutex::new(Queue { batches: VecDeque::new(), next }),
+            queue: Mutex::new(Queue { batch: Batch::default(), next }),
+            room: Arc::new(Semaphore::new(room_of(segment) as usize)),
             waiters: Mutex::default(),
             durable: AtomicU64::new(next - 1),
             work: Notify::new(),
@@ -132,8 +118,21 @@ impl Journal {
         self.stalled.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_stalled(&self, stalled: bool) {
-        self.stalled.store(stalled, Ordering::Relaxed);
+    /// Refuses appends after a checkpoint that has failed.
+    pub(crate) fn refuse(&self, error: &io::Error) {
+        if !self.stalled.swap(true, Ordering::Relaxed) {
+            eprintln!("error: {error}; appends are refused until this succeeds");
+        }
+    }
+
+    pub(crate) fn resume(&self) {
+        self.stalled.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits until the queue has room for so many bytes. One record may have more than the queue.
+    pub(crate) async fn room(&self, bytes: usize) -> Room {
+        let permits = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX).min(room_of(self.segment));
+        Arc::clone(&self.room).acquire_many_owned(permits).await.expect("never closed")
     }
 
     /// Adds a record and returns its number. The caller holds the lock of the stream or the table that the record changes, so that records
@@ -142,19 +141,14 @@ impl Journal {
         let mut queue = lock(&self.queue);
         let number = queue.next;
         queue.next += 1;
-        let full = |batch: &Batch| (batch.bytes.len() + data.len()) as u64 > self.segment / 4;
-        if queue.batches.back().is_none_or(full) {
-            queue.batches.push_back(Batch::default());
-        }
-        let alone = queue.batches.len() == 1;
-        let batch = queue.batches.back_mut().expect("it was added");
+        let batch = &mut queue.batch;
         let first = batch.bytes.is_empty();
         record::encode(record, data, number, first, self.salt, &mut batch.bytes);
         let end = batch.bytes.len();
         batch.changes.push(change(end - data.len()..end));
         batch.last = number;
         drop(queue);
-        if first && alone {
+        if first {
             self.work.notify_one();
         }
         number
@@ -182,8 +176,8 @@ impl Journal {
     ///
     /// A failed write or sync ends the process: the kernel may treat pages as clean that it could not write, so only
     /// what the next process reads from the disk is known.
-    pub(crate) async fn run(&self, dir: PathBuf) {
-        let (mut index, mut end, mut began) = (1, u64::MAX, 0);
+    pub(crate) async fn run(&self, dir: PathBuf, position: Position) {
+        let Position { mut index, mut end, mut began } = position;
         let mut file = None;
         loop {
             let Some(mut batch) = self.take() else {
@@ -192,8 +186,8 @@ impl Journal {
                 tokio::task::yield_now().await;
                 continue;
             };
-            let mut bytes = batch.bytes.split().freeze();
-            let records = bytes.clone();
+            let bytes = batch.bytes.split().freeze();
+            let mut head = BytesMut::new();
             if end.saturating_add(bytes.len() as u64) > self.segment {
                 // The other segment is the older one: a snapshot must cover its records. A checkpoint that waits for this
                 // commit would cover it, so then the segment becomes longer than it should.
@@ -204,37 +198,36 @@ impl Journal {
                 if self.covered() >= began {
                     index = 1 - index;
                     (end, began) = (0, first);
-                    let mut begun = BytesMut::with_capacity(bytes.len() + 64);
-                    record::encode(&Record::Begin { next_id: 0, salt: 0 }, b"", first, true, self.salt, &mut begun);
-                    begun.extend_from_slice(&bytes);
-                    bytes = begun.freeze();
-                    file = Some(open(&dir, index));
+                    record::encode(&BEGIN, b"", first, true, self.salt, &mut head);
+                    file = None;
                     self.tasks.add(|work| work.checkpoint = true);
                 }
             }
-            let target = file.clone().expect("a segment was begun");
-            let (at, len) = (end, bytes.len() as u64);
+            let target = Arc::clone(file.get_or_insert_with(|| open(&dir, index)));
+            let (at, records) = (end + head.len() as u64, bytes.clone());
             let written = tokio::task::spawn_blocking(move || {
-                target.write_all_at(&bytes, at)?;
+                target.write_all_at(&head, at - head.len() as u64)?;
+                target.write_all_at(&records, at)?;
                 target.sync_data()
             });
             if let Err(e) = written.await.unwrap_or_else(|e| Err(io::Error::other(e))) {
                 eprintln!("error: {}: {e}", segment_path(&dir, index).display());
                 std::process::exit(1);
             }
-            end += len;
-            self.publish(batch, &records);
+            end = at + bytes.len() as u64;
+            self.publish(batch, &bytes);
         }
     }
 
     fn take(&self) -> Option<Batch> {
-        lock(&self.queue).batches.pop_front()
+        let batch = std::mem::take(&mut lock(&self.queue).batch);
+        (!batch.changes.is_empty()).then_some(batch)
     }
 
     fn publish(&self, batch: Batch, bytes: &Bytes) {
         for change in batch.changes {
             match change {
-                Change::Data { stream, data, close } => {
+                Change::Data { stream, data, close, .. } => {
                     if stream.publish(&bytes[data], close) {
                         self.tasks.add(|work| work.long.push(stream));
                     }
@@ -262,17 +255,47 @@ fn open(dir: &Path, index: usize) -> Arc<File> {
     }
 }
 
+/// The first record of a segment, and of what a process adds to one.
+const BEGIN: Record<'static> = Record::Begin { next_id: 0, salt: 0 };
+
+impl Position {
+    /// Commits begin with a new segment.
+    pub(crate) const NEW: Self = Self { index: 1, end: u64::MAX, began: 0 };
+
+    /// Begins to write behind the records of an earlier process, with the next number.
+    pub(crate) fn resume(mut self, dir: &Path, journal: &Journal) -> io::Result<Self> {
+        let mut begin = BytesMut::new();
+        record::encode(&BEGIN, b"", journal.next(), true, journal.salt, &mut begin);
+        let file = OpenOptions::new().write(true).open(segment_path(dir, self.index))?;
+        file.write_all_at(&begin, self.end)?;
+        file.sync_data()?;
+        self.end += begin.len() as u64;
+        Ok(self)
+    }
+}
+
+/// Size of the queue in KiB.
+fn room_of(segment: u64) -> u32 {
+    u32::try_from(segment / 8 / 1024).unwrap_or(u32::MAX).max(1)
+}
+
+/// Returns the size of the file of a segment.
+pub(crate) fn file_len(segment: u64) -> u64 {
+    segment + segment / 4
+}
+
 /// Creates the segments, and writes them as a whole if they have another size.
 pub(crate) fn prepare(dir: &Path, segment: u64) -> io::Result<()> {
     for index in 0..2 {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(segment_path(dir, index))?;
-        if file.metadata()?.len() == segment {
+        let len = file_len(segment);
+        if file.metadata()?.len() == len {
             continue;
         }
         file.set_len(0)?;
         let zeros = vec![0; 1 << 20];
-        for at in (0..segment).step_by(zeros.len()) {
-            let len = usize::try_from(segment - at).map_or(zeros.len(), |left| left.min(zeros.len()));
+        for at in (0..len).step_by(zeros.len()) {
+            let len = usize::try_from(len - at).map_or(zeros.len(), |left| left.min(zeros.len()));
             file.write_all_at(&zeros[..len], at)?;
         }
         file.sync_all()?;
@@ -310,6 +333,34 @@ mod tests {
 
     use super::super::record::{Expiry, Meta};
     use super::*;
+    use futures_util::FutureExt;
+
+    fn stream() -> Arc<Stream> {
+        let meta = Meta { id: 0, path: "/".into(), content_type: "".into(), expiry: Expiry::Never, origin: None };
+        Arc::new(Stream::new(meta, None))
+    }
+
+    #[tokio::test]
+    async fn the_queue_has_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let segment = 8 << 20;
+        prepare(dir.path(), segment).unwrap();
+        let journal = Arc::new(Journal::new(1, segment, 9));
+        let stream = stream();
+        let data = vec![0; 200 << 10];
+        let mut queued = 0;
+        // Requests that are given up keep their place.
+        while let Some(room) = journal.room(data.len()).now_or_never().filter(|_| queued < 99) {
+            let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: false, _room: Some(room) };
+            queued = journal.push(&Record::Delete { id: 0 }, &data, change);
+        }
+        assert_eq!(queued, 5, "an eighth of a segment");
+        let (run, path) = (Arc::clone(&journal), dir.path().to_owned());
+        let task = tokio::spawn(async move { run.run(path, Position::NEW).await });
+        journal.wait(queued).await;
+        assert!(journal.room(1 << 30).now_or_never().is_some(), "longer than the queue, which is empty");
+        task.abort();
+    }
 
     #[tokio::test]
     async fn a_segment_is_not_written_again_before_it_is_covered() {
@@ -318,12 +369,11 @@ mod tests {
         prepare(dir.path(), segment).unwrap();
         let journal = Arc::new(Journal::new(1, segment, 9));
         let (run, path) = (Arc::clone(&journal), dir.path().to_owned());
-        let task = tokio::spawn(async move { run.run(path).await });
-        let meta = Meta { id: 0, path: "/".into(), content_type: "".into(), expiry: Expiry::Never, origin: None };
-        let stream = Arc::new(Stream::new(meta, None));
+        let task = tokio::spawn(async move { run.run(path, Position::NEW).await });
+        let stream = stream();
         let push = || {
-            let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: false };
-            journal.push(&Record::Delete { id: 0 }, &[0; 900], change)
+            let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: false, _room: None };
+            journal.push(&Record::Delete { id: 0 }, &[7; 900], change)
         };
         let mut last = 0;
         for _ in 0..8 {
@@ -336,7 +386,9 @@ mod tests {
         // A checkpoint that waits for this record gets it.
         let given = tokio::time::timeout(Duration::from_secs(10), journal.need(last + 1)).await;
         assert!(given.is_ok(), "the checkpoint and the commit wait for each other");
-        assert!(std::fs::metadata(segment_path(dir.path(), 1)).unwrap().len() > segment);
+        let last_segment = std::fs::read(segment_path(dir.path(), 1)).unwrap();
+        assert_eq!(last_segment.len() as u64, file_len(segment), "the file has not grown");
+        assert!(last_segment[segment as usize..].iter().any(|&byte| byte != 0), "the segment is longer");
         // The first segment is covered. The second one is still needed.
         journal.cover(last + 1);
         for _ in 0..4 {

@@ -8,7 +8,7 @@
 //! | `lock` | nothing; locked while the store is open |
 //! | `journal-0`, `journal-1` | the segments of the journal, which take turns |
 //! | `snapshot` | all streams without their bytes, and the number of the first record that it does not cover |
-//! | `data/ID` | the bytes of a stream; JSON has a comma behind each message |
+//! | `data/ID` | the bytes of a stream; JSON has a comma and a line feed behind each message; the snapshot has the checksums |
 
 mod checkpoint;
 mod journal;
@@ -21,16 +21,20 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use millstream::body::FileBody;
 use millstream::fs;
 use quick_cache::sync::Cache;
 
-pub(crate) use journal::Journal;
+pub(crate) use journal::{Journal, Room};
 pub(crate) use record::{Expiry, Producer};
-pub(crate) use stream::{Append, Kind, Outcome, Place, Stream, View, now};
+pub(crate) use stream::{Append, Kind, Outcome, Part, Place, Stream, View, now};
 
 use journal::Change;
-use record::{Meta, Record};
+use record::{BLOCK, Meta, Record};
 
 /// Files that are kept open for readers.
 const FILES_MAX: usize = 512;
@@ -103,7 +107,7 @@ impl Store {
         match found {
             None => Named::Nothing,
             Some(stream) if stream.state().queued.deleted => Named::Deleted,
-            Some(stream) if stream.is_expired() => match self.delete(&stream) {
+            Some(stream) if stream.is_expired(Instant::now()) => match self.delete(&stream) {
                 Some((_, true)) => Named::Deleted,
                 _ => Named::Nothing,
             },
@@ -112,7 +116,7 @@ impl Store {
     }
 
     /// Creates a stream, or finds the one that was created by the same request.
-    pub(crate) fn create(&self, create: &Create<'_>) -> Created {
+    pub(crate) fn create(&self, create: &Create<'_>, room: Room) -> Created {
         if let Named::Deleted = self.get(create.path) {
             return Created::Conflict;
         }
@@ -145,12 +149,12 @@ impl Store {
         let stream = Arc::new(Stream::new(meta, parent));
         let (data, closed) = (create.data, create.closed);
         {
-            let queued = &mut stream.state().queued;
             let record = Record::Create { meta: stream.meta.clone(), closed };
-            let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: closed };
-            queued.last = self.journal.push(&record, data, change);
-            (queued.len, queued.closed) = (queued.len + data.len() as u64, closed);
-            stream.set_born(queued.last);
+            let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: closed, _room: Some(room) };
+            let number = self.journal.push(&record, data, change);
+            let append = Append { content_type: "", data, close: closed, seq: None, producer: None };
+            stream.apply(&mut stream.state().queued, &append, number);
+            stream.set_born(number);
         }
         table.insert(Arc::clone(&stream));
         Created::Stream(stream, true)
@@ -174,8 +178,38 @@ impl Store {
         Some((number, needed))
     }
 
+    /// Reads the first bytes of a part, to the end of a block at most, and removes them from it.
+    ///
+    /// Fails if the block does not have the bytes that were appended.
+    pub(crate) async fn read(&self, part: &mut Part) -> io::Result<Vec<Bytes>> {
+        let mut at = part.range.start / BLOCK * BLOCK;
+        let block = at..part.file_len.min(at + BLOCK);
+        let wanted = part.range.start..block.end.min(part.range.end);
+        let file = self.file(part.id, block.end).await.map_err(io::Error::other)?;
+        // The frames are slices of the mapped file, so no copy is in memory.
+        let mut body = FileBody::new(&file, block.clone()).map_err(io::Error::other)?;
+        let (mut read, mut sum) = (Vec::new(), 0);
+        while let Some(frame) = body.frame().await {
+            let Ok(bytes) = frame?.into_data() else { continue };
+            sum = crc32c::crc32c_append(sum, &bytes);
+            let end = at + bytes.len() as u64;
+            let place = |position: u64| (position.clamp(at, end) - at) as usize;
+            let slice = bytes.slice(place(wanted.start)..place(wanted.end));
+            if !slice.is_empty() {
+                read.push(slice);
+            }
+            at = end;
+        }
+        if part.sums.next() != Some(sum) {
+            let text = format!("{}: bytes {block:?} are damaged", file.path().display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        part.range.start = wanted.end;
+        Ok(read)
+    }
+
     /// Returns the file of a stream, which has at least `len` bytes.
-    pub(crate) async fn file(&self, id: u64, len: u64) -> Result<fs::File, fs::Error> {
+    async fn file(&self, id: u64, len: u64) -> Result<fs::File, fs::Error> {
         // A file that was opened before has grown since, but its bodies end at the length that it had.
         if let Some(file) = self.files.get(&id).filter(|file| file.opened().len() >= len) {
             return Ok(file);
@@ -191,7 +225,8 @@ impl Store {
 
     /// Removes expired streams.
     pub(crate) fn sweep(&self) {
-        for stream in self.all().iter().filter(|stream| stream.is_expired()) {
+        let now = Instant::now();
+        for stream in self.all().iter().filter(|stream| stream.is_expired(now)) {
             self.delete(stream);
         }
     }
@@ -244,6 +279,10 @@ impl Table {
         }
         removed
     }
+}
+
+fn segment_path(dir: &Path, index: usize) -> PathBuf {
+    dir.join(format!("journal-{index}"))
 }
 
 fn data_path(dir: &Path, id: u64) -> PathBuf {

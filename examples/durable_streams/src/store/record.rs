@@ -3,11 +3,14 @@
 //! | bytes | contents, little-endian |
 //! |---|---|
 //! | 0 to 3 | length of the bytes after the header |
-//! | 4 to 7 | CRC32C of all other bytes, begun with the salt of the store |
+//! | 4 to 7 | CRC32C of all other bytes, begun with a part of the salt of the store |
 //! | 8 to 15 | number of the record |
 //! | 16 | 1 if the record is the first of its commit |
-//! | 17 to 19 | `DS1` |
+//! | 17 to 19 | the mark: `DS2`, combined with the rest of the salt |
 //! | from 20 | the [`Record`] as postcard writes it, then the data |
+//!
+//! Clients do not know the salt. So what they append is not taken for a record, and not even for a header, whose checksum
+//! would have to be computed.
 
 use std::collections::HashMap;
 
@@ -15,7 +18,11 @@ use bytes::{BufMut, BytesMut};
 use serde::{Deserialize, Serialize};
 
 const HEADER: usize = 20;
-const MAGIC: [u8; 3] = *b"DS1";
+/// The version of the format. The snapshot begins with it, because its salt is 0.
+const MAGIC: [u8; 3] = *b"DS2";
+const OLD: [u8; 3] = *b"DS1";
+/// Bytes of a file that have a checksum of their own.
+pub(crate) const BLOCK: u64 = 256 << 10;
 
 /// When a stream ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +57,8 @@ pub(crate) struct Producer<'a> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Saved {
     pub(crate) len: u64,
+    /// Checksums of the blocks of its file; see [`sum`].
+    pub(crate) sums: Vec<u32>,
     /// Number of the last record about the stream.
     pub(crate) last: u64,
     pub(crate) closed: bool,
@@ -68,7 +77,7 @@ pub(crate) enum Record<'a> {
     /// The first record of a segment or of a snapshot.
     Begin {
         next_id: u64,
-        salt: u32,
+        salt: u64,
     },
     /// With the first data.
     Create {
@@ -108,14 +117,13 @@ pub(crate) struct Found<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Adds a record to `out`. The salt of the store keeps data that has the form of a record from being taken for one;
-/// the snapshot, which has the salt, has none.
-pub(crate) fn encode(record: &Record<'_>, data: &[u8], number: u64, first: bool, salt: u32, out: &mut BytesMut) {
+/// Adds a record to `out`. The snapshot, which has the salt, is written with 0.
+pub(crate) fn encode(record: &Record<'_>, data: &[u8], number: u64, first: bool, salt: u64, out: &mut BytesMut) {
     let start = out.len();
     out.put_u64_le(0);
     out.put_u64_le(number);
     out.put_u8(u8::from(first));
-    out.put_slice(&MAGIC);
+    out.put_slice(&mark(salt));
     postcard::to_io(record, out.writer()).expect("memory takes all records");
     out.put_slice(data);
     let len = u32::try_from(out.len() - start - HEADER).expect("bodies are limited").to_le_bytes();
@@ -125,8 +133,8 @@ pub(crate) fn encode(record: &Record<'_>, data: &[u8], number: u64, first: bool,
 }
 
 /// Reads the record at the start of `bytes`, if it is whole and undamaged.
-pub(crate) fn decode(bytes: &[u8], salt: u32) -> Option<Found<'_>> {
-    let header = bytes.get(..HEADER).filter(|header| header[17..] == MAGIC)?;
+pub(crate) fn decode(bytes: &[u8], salt: u64) -> Option<Found<'_>> {
+    let header = bytes.get(..HEADER).filter(|header| header[17..] == mark(salt))?;
     let len = HEADER + u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
     let whole = bytes.get(..len)?;
     if checksum(whole, salt) != u32::from_le_bytes(header[4..8].try_into().ok()?) {
@@ -137,14 +145,41 @@ pub(crate) fn decode(bytes: &[u8], salt: u32) -> Option<Found<'_>> {
     Some(Found { number, first: header[16] == 1, len, record, data })
 }
 
-/// Returns whether the bytes begin with a record that proves that `number` was synced.
-pub(crate) fn is_later(bytes: &[u8], number: u64, until: u64, salt: u32) -> bool {
-    bytes.get(17..HEADER) == Some(&MAGIC)
-        && decode(bytes, salt).is_some_and(|found| found.first && (number + 1..until).contains(&found.number))
+/// Returns whether a record is anywhere in the bytes that proves that `number` was synced.
+pub(crate) fn has_later(bytes: &[u8], number: u64, salt: u64) -> bool {
+    let mark = mark(salt);
+    let mut marks = bytes.windows(3).enumerate().skip(17).filter(|(_, window)| *window == mark);
+    marks.any(|(at, _)| decode(&bytes[at - 17..], salt).is_some_and(|found| found.first && found.number > number))
 }
 
-fn checksum(record: &[u8], salt: u32) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c_append(salt, &record[..4]), &record[8..])
+/// Returns whether a snapshot has an earlier format.
+pub(crate) fn is_old(snapshot: &[u8]) -> bool {
+    snapshot.get(17..HEADER) == Some(&OLD)
+}
+
+fn mark(salt: u64) -> [u8; 3] {
+    let [.., s0, s1, s2, _] = salt.to_le_bytes();
+    let [m0, m1, m2] = MAGIC;
+    [m0 ^ s0, m1 ^ s1, m2 ^ s2]
+}
+
+fn checksum(record: &[u8], salt: u64) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c_append(salt as u32, &record[..4]), &record[8..])
+}
+
+/// Adds `data`, which begins at `at` of a file, to the checksums of its blocks. The last block may be a part.
+pub(crate) fn sum(sums: &mut Vec<u32>, mut at: u64, mut data: &[u8]) {
+    while !data.is_empty() {
+        let room = BLOCK - at % BLOCK;
+        if room == BLOCK {
+            sums.push(0);
+        }
+        let (part, rest) = data.split_at(usize::try_from(room).map_or(data.len(), |room| room.min(data.len())));
+        if let Some(last) = sums.last_mut() {
+            *last = crc32c::crc32c_append(*last, part);
+        }
+        (at, data) = (at + part.len() as u64, rest);
+    }
 }
 
 #[cfg(test)]
@@ -158,7 +193,9 @@ mod tests {
         let mut bytes = BytesMut::new();
         encode(&append, b"data", 5, true, 3, &mut bytes);
         let found = decode(&bytes, 3).unwrap();
-        assert!(decode(&bytes, 4).is_none(), "of another store");
+        for other in [4, 3 + (1 << 32)] {
+            assert!(decode(&bytes, other).is_none(), "of another store");
+        }
         assert_eq!((found.number, found.first, found.len, found.data), (5, true, bytes.len(), &b"data"[..]));
         assert!(matches!(
             found.record,
@@ -169,6 +206,28 @@ mod tests {
             damaged[at] ^= 4;
             assert!(decode(&damaged, 3).is_none(), "byte {at}");
             assert!(decode(&bytes[..at], 3).is_none(), "{at} bytes");
+        }
+    }
+
+    #[test]
+    fn later_records_are_found_anywhere() {
+        let mut bytes = BytesMut::new();
+        bytes.put_bytes(b'x', 50);
+        encode(&Record::Delete { id: 1 }, b"", 7, true, 3, &mut bytes);
+        assert!(has_later(&bytes, 6, 3) && has_later(&bytes[50..], 6, 3));
+        assert!(!has_later(&bytes, 7, 3) && !has_later(&bytes[51..], 6, 3) && !has_later(&bytes, 6, 4));
+    }
+
+    #[test]
+    fn sums_do_not_depend_on_the_pieces() {
+        let data: Vec<u8> = (0..2 * BLOCK + 9).map(|n| (n % 251) as u8).collect();
+        let expected: Vec<_> = data.chunks(BLOCK as usize).map(crc32c::crc32c).collect();
+        for piece in [1000, BLOCK as usize, data.len()] {
+            let mut sums = Vec::new();
+            for (n, piece_of) in data.chunks(piece).enumerate() {
+                sum(&mut sums, (n * piece) as u64, piece_of);
+            }
+            assert_eq!(sums, expected, "{piece}");
         }
     }
 }

@@ -3,6 +3,9 @@
 //! The journal ends at the first record that is not valid. If a later record is valid and the first of its commit, then
 //! everything before that commit was synced, and the invalid record was damaged since: an error, because to go on would
 //! lose appends that were confirmed.
+//!
+//! The opening makes a checkpoint, and the journal begins anew. Without space for the checkpoint it continues behind the
+//! records that were found, so that streams can be read and deleted.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -13,10 +16,10 @@ use std::sync::{Arc, RwLock};
 
 use quick_cache::sync::Cache;
 
-use super::journal::{self, JUMP, Journal, segment_path};
-use super::record::{self, Meta, Record, is_later};
+use super::journal::{self, JUMP, Journal, Position, file_len};
+use super::record::{self, Meta, Record, has_later};
 use super::stream::{Append, Stream};
-use super::{FILES_MAX, Store, Table, at, data_path};
+use super::{FILES_MAX, Store, Table, at, data_path, segment_path};
 
 #[derive(Debug, Default)]
 struct Recovery {
@@ -24,19 +27,23 @@ struct Recovery {
     ids: HashMap<u64, Arc<Stream>>,
     /// The number that follows.
     next: u64,
-    salt: u32,
+    salt: u64,
+    /// The first number that the snapshot does not cover.
+    covered: u64,
+    /// The end of the last segment.
+    end: Option<Position>,
 }
 
 impl Store {
-    /// Opens the store in a directory, which is created if it does not exist.
-    pub(crate) async fn open(dir: &Path, segment: u64, streams_max: usize) -> io::Result<Arc<Self>> {
+    /// Opens the store in a directory, which is created if it does not exist. Returns where its journal begins.
+    pub(crate) async fn open(dir: &Path, segment: u64, streams_max: usize) -> io::Result<(Arc<Self>, Position)> {
         fs::create_dir_all(dir.join("data")).map_err(at(dir))?;
         let lock = File::create(dir.join("lock")).map_err(at(dir))?;
         let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         let used = |_| io::Error::other(format!("{}: another process has it open", dir.display()));
         rustix::fs::flock(&lock, operation).map_err(used)?;
         let data = File::open(dir.join("data")).map_err(at(dir))?;
-        let Recovery { table, next, salt, .. } = recover(dir)?;
+        let Recovery { table, next, salt, covered, end, .. } = recover(dir)?;
         let store = Arc::new(Self {
             journal: Journal::new(next + JUMP, segment, salt),
             dir: dir.to_owned(),
@@ -49,9 +56,15 @@ impl Store {
         // From here on, the snapshot has a number that no earlier process has reached, and the journal may be lost. The
         // files may be unsynced if an earlier process died, also files without a record in the journal.
         let mut all = store.all().iter().map(|stream| stream.meta.id).collect();
-        store.checkpoint(&mut all).await?;
-        journal::prepare(dir, segment).map_err(at(dir))?;
-        Ok(store)
+        let Err(e) = store.checkpoint(&mut all).await else {
+            journal::prepare(dir, segment).map_err(at(dir))?;
+            return Ok((store, Position::NEW));
+        };
+        let is_whole = |index| fs::metadata(segment_path(dir, index)).is_ok_and(|file| file.len() == file_len(segment));
+        let Some(end) = end.filter(|_| is_whole(0) && is_whole(1)) else { return Err(e) };
+        store.journal.cover(covered);
+        store.journal.refuse(&e);
+        Ok((Arc::clone(&store), end.resume(dir, &store.journal).map_err(at(dir))?))
     }
 }
 
@@ -59,37 +72,41 @@ fn recover(dir: &Path) -> io::Result<Recovery> {
     let mut recovery = Recovery::default();
     let path = dir.join("snapshot");
     match fs::read(&path) {
+        Ok(bytes) if record::is_old(&bytes) => {
+            return Err(damaged(&path, "an earlier version of this program has written it, in another format"));
+        }
         Ok(bytes) => recovery.snapshot(&bytes).ok_or_else(|| damaged(&path, "the snapshot is not valid"))?,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             if segment_path(dir, 0).exists() {
                 return Err(damaged(&path, "the snapshot is missing, but there is a journal"));
             }
             recovery.next = 1;
-            recovery.salt = RandomState::new().hash_one(dir) as u32;
+            recovery.salt = RandomState::new().hash_one(dir);
         }
         Err(e) => return Err(at(&path)(e)),
     }
+    recovery.covered = recovery.next;
     let (mut segments, mut unread) = (Vec::new(), Vec::new());
-    for path in [segment_path(dir, 0), segment_path(dir, 1)] {
+    for index in 0..2 {
+        let path = segment_path(dir, index);
         let Ok(bytes) = fs::read(&path) else { continue };
         if let Some(record::Found { number, record: Record::Begin { .. }, .. }) = record::decode(&bytes, recovery.salt)
         {
-            segments.push((number, path, bytes));
+            segments.push((number, index, path, bytes));
         } else {
             unread.push((path, bytes));
         }
     }
     segments.sort_unstable_by_key(|&(number, ..)| number);
-    for (number, path, bytes) in &segments {
-        if *number > recovery.next {
-            return Err(damaged(path, &format!("the records from {} on are missing", recovery.next)));
+    for (began, index, path, bytes) in segments {
+        if began > recovery.next {
+            return Err(damaged(&path, &format!("the records from {} on are missing", recovery.next)));
         }
-        recovery.segment(path, bytes)?;
+        let end = recovery.segment(&path, &bytes, began)?;
+        recovery.end = Some(Position { index, end, began });
     }
     for (path, bytes) in &unread {
-        if (0..bytes.len())
-            .any(|later| is_later(&bytes[later..], recovery.next, recovery.next + JUMP / 2, recovery.salt))
-        {
+        if has_later(bytes, recovery.next, recovery.salt) {
             return Err(damaged(path, "its first record is damaged, and appends behind it were confirmed"));
         }
     }
@@ -131,24 +148,33 @@ impl Recovery {
         Some(stream)
     }
 
-    /// Replays the records of a segment from the next one on.
-    fn segment(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let begin = record::decode(bytes, self.salt).expect("it was read before");
-        let (mut at, mut number) = (begin.len, begin.number);
-        while let Some(found) = record::decode(&bytes[at..], self.salt).filter(|found| found.number == number) {
-            if number == self.next {
-                let wrong = || damaged(path, &format!("the record at {at} does not fit the stream"));
-                self.apply(&found).ok_or_else(wrong)?;
-                self.next += 1;
+    /// Replays the records of a segment from the next one on, and returns their end.
+    fn segment(&mut self, path: &Path, bytes: &[u8], mut number: u64) -> io::Result<u64> {
+        let mut at = 0;
+        while let Some(found) = record::decode(&bytes[at..], self.salt) {
+            if let Record::Begin { .. } = found.record
+                && found.number >= number
+            {
+                // Another process has continued, with numbers far behind.
+                number = found.number;
+                self.next = self.next.max(number);
+            } else if found.number == number {
+                if number == self.next {
+                    let wrong = || damaged(path, &format!("the record at {at} does not fit the stream"));
+                    self.apply(&found).ok_or_else(wrong)?;
+                    self.next += 1;
+                }
+                number += 1;
+            } else {
+                break;
             }
-            (at, number) = (at + found.len, number + 1);
+            at += found.len;
         }
-        if number == self.next
-            && (at + 1..bytes.len()).any(|later| is_later(&bytes[later..], number, number + JUMP / 2, self.salt))
-        {
+        // Records that the snapshot covers are not needed, but those behind them are.
+        if has_later(&bytes[at..], number.max(self.next - 1), self.salt) {
             return Err(damaged(path, &format!("the record at {at} is damaged, and appends behind it were confirmed")));
         }
-        Ok(())
+        Ok(at as u64)
     }
 
     fn apply(&mut self, found: &record::Found<'_>) -> Option<()> {
@@ -194,9 +220,38 @@ impl Recovery {
             let name = entry?.file_name();
             let id = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok());
             if id.is_some_and(|id| !self.ids.contains_key(&id)) {
-                fs::remove_file(dir.join("data").join(name))?;
+                // The next start tries again. Its number is never used again.
+                let _ = fs::remove_file(dir.join("data").join(name));
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+
+    #[test]
+    fn damage_of_covered_records_does_not_hide_those_behind() {
+        let mut bytes = BytesMut::new();
+        let mut starts = Vec::new();
+        let begin = Record::Begin { next_id: 0, salt: 0 };
+        for (number, record) in [(5, begin), (5, Record::Delete { id: 1 }), (6, Record::Delete { id: 1 })] {
+            starts.push(bytes.len());
+            record::encode(&record, b"", number, true, 3, &mut bytes);
+        }
+        // The snapshot covers what is before `next`.
+        let open = |next, bytes: &[u8]| {
+            let mut recovery = Recovery { next, salt: 3, ..Recovery::default() };
+            recovery.segment(Path::new("journal"), bytes, 5).map(|_| recovery.next).ok()
+        };
+        assert_eq!((open(5, &bytes), open(6, &bytes), open(7, &bytes)), (Some(7), Some(7), Some(7)));
+        bytes[starts[1]] ^= 1;
+        assert_eq!((open(5, &bytes), open(6, &bytes), open(7, &bytes)), (None, None, Some(7)));
+        bytes[starts[2]] ^= 1;
+        assert_eq!((open(5, &bytes), open(6, &bytes)), (Some(5), Some(6)), "an end that is torn");
     }
 }

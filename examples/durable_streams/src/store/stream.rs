@@ -3,15 +3,17 @@
 //! An append is decided and added to the journal under the lock of its stream. It becomes visible when it is on the
 //! disk. Until a checkpoint or a flush its bytes are kept in `tail`, so memory is bounded by the journal.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::vec;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::sync::Notify;
 
-use super::journal::{Change, Journal, lock};
-use super::record::{Expiry, Meta, Producer, Record, Saved};
+use super::journal::{Change, Journal, Room, lock};
+use super::record::{BLOCK, Expiry, Meta, Producer, Record, Saved, sum};
 use crate::json;
 
 /// Producers that a stream remembers.
@@ -19,6 +21,8 @@ const PRODUCERS_MAX: usize = 10_000;
 
 /// A longer tail is written into the file before the next checkpoint.
 const TAIL_MAX: usize = 256 << 10;
+/// Bytes that are written into a file at a time.
+const WRITE_MAX: usize = 1 << 20;
 
 /// How the bytes of a stream are framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +41,9 @@ pub(crate) struct Stream {
     /// Notified when the visible end has moved, or the stream was closed or removed.
     pub(crate) changed: Notify,
     state: Mutex<State>,
-    used: AtomicI64,
+    created: Instant,
+    /// Milliseconds from then to the last use. The wall clock may be set.
+    used: AtomicU64,
     /// Number of the record that created it.
     born: AtomicU64,
 }
@@ -50,8 +56,9 @@ pub(crate) struct State {
     shown: u64,
     sealed: bool,
     purged: bool,
-    /// End of the bytes in the file; `tail` follows it.
+    /// End of the bytes in the file, and their checksums; `tail` follows it.
     written: u64,
+    sums: Vec<u32>,
     tail: BytesMut,
 }
 
@@ -67,12 +74,18 @@ pub(crate) struct View {
 #[derive(Debug)]
 pub(crate) enum Place {
     Memory(Bytes),
-    /// A range of the file of a stream.
-    File {
-        id: u64,
-        from: u64,
-        len: u64,
-    },
+    File(Part),
+}
+
+/// A range of the file of a stream.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) id: u64,
+    pub(crate) range: Range<u64>,
+    /// Length of the file, as far as the checksums go.
+    pub(crate) file_len: u64,
+    /// Of the blocks with the range.
+    pub(crate) sums: vec::IntoIter<u32>,
 }
 
 #[derive(Debug)]
@@ -82,6 +95,13 @@ pub(crate) struct Append<'a> {
     pub(crate) close: bool,
     pub(crate) seq: Option<&'a str>,
     pub(crate) producer: Option<Producer<'a>>,
+}
+
+impl Append<'_> {
+    /// Returns the length of its record, without numbers.
+    pub(crate) fn len(&self) -> usize {
+        self.data.len() + self.seq.map_or(0, str::len) + self.producer.map_or(0, |producer| producer.id.len())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,8 +142,8 @@ impl Stream {
         let base = meta.origin.map_or(0, |(_, at)| at);
         let queued = Saved { len: base, ..Saved::default() };
         let state = State { queued, shown: base, written: base, ..State::default() };
-        let used = AtomicI64::new(now());
-        Self { meta, kind, parent, changed: Notify::new(), state: Mutex::new(state), used, born: AtomicU64::new(0) }
+        let (created, used, born) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(0));
+        Self { meta, kind, parent, changed: Notify::new(), state: Mutex::new(state), created, used, born }
     }
 
     /// Returns the position of the first byte of its own.
@@ -150,15 +170,19 @@ impl Stream {
 
     /// Begins the time again after which an idle stream ends.
     pub(crate) fn touch(&self) {
-        self.used.store(now(), Ordering::Relaxed);
+        self.used.store(self.age(Instant::now()), Ordering::Relaxed);
     }
 
-    pub(crate) fn is_expired(&self) -> bool {
+    fn age(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.created).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn is_expired(&self, instant: Instant) -> bool {
         match self.meta.expiry {
             Expiry::Never => false,
             Expiry::Idle(seconds) => {
-                let idle = now().saturating_sub(self.used.load(Ordering::Relaxed));
-                i64::try_from(seconds).is_ok_and(|seconds| idle >= seconds.saturating_mul(1000))
+                let idle = self.age(instant).saturating_sub(self.used.load(Ordering::Relaxed));
+                idle >= seconds.saturating_mul(1000)
             }
             Expiry::At(at) => now() >= at,
         }
@@ -166,7 +190,7 @@ impl Stream {
 
     /// Decides about an append and adds it to the journal. Returns the number of the record after which the outcome
     /// may be told.
-    pub(crate) fn append(self: &Arc<Self>, journal: &Journal, append: &Append<'_>) -> (Outcome, u64) {
+    pub(crate) fn append(self: &Arc<Self>, journal: &Journal, append: &Append<'_>, room: Room) -> (Outcome, u64) {
         let mut state = self.state();
         if let Some(outcome) = refuse(&state.queued, &self.meta, append) {
             return (outcome, state.queued.last);
@@ -176,8 +200,9 @@ impl Stream {
         }
         let Append { data, close, seq, producer, .. } = *append;
         let record = Record::Append { id: self.meta.id, at: state.queued.len, close, seq, producer };
-        let number = journal.push(&record, data, |data| Change::Data { stream: Arc::clone(self), data, close });
-        apply(&mut state.queued, append, number);
+        let change = |data| Change::Data { stream: Arc::clone(self), data, close, _room: Some(room) };
+        let number = journal.push(&record, data, change);
+        self.apply(&mut state.queued, append, number);
         let seq = producer.map(|producer| producer.seq);
         (Outcome::Done { end: state.queued.len, closed: close, seq, duplicate: false }, number)
     }
@@ -212,22 +237,26 @@ impl Stream {
         if at != state.queued.len || state.queued.closed {
             return None;
         }
-        apply(&mut state.queued, append, number);
+        self.apply(&mut state.queued, append, number);
         drop(state);
         self.publish(append.data, append.close);
         Some(())
     }
 
-    /// Returns the bytes that the file does not have, and their place in it.
-    pub(crate) fn unwritten(&self) -> Option<(u64, Bytes)> {
+    /// Returns bytes that the file does not have, without the first `skip` of them, and their place in it.
+    pub(crate) fn unwritten(&self, skip: usize) -> Option<(u64, Bytes)> {
         let state = self.state();
-        let dirty = !state.purged && !state.tail.is_empty();
-        dirty.then(|| (state.written - self.base(), Bytes::copy_from_slice(&state.tail)))
+        let rest = state.tail.get(skip..).filter(|rest| !rest.is_empty())?;
+        let bytes = Bytes::copy_from_slice(&rest[..rest.len().min(WRITE_MAX)]);
+        Some((state.written - self.base() + skip as u64, bytes))
     }
 
+    /// Takes the first bytes of the tail for written. They end where an append ends.
     pub(crate) fn wrote(&self, len: usize) {
         let mut state = self.state();
+        let state = &mut *state;
         if !state.purged {
+            sum(&mut state.sums, state.written - self.base(), &state.tail[..len]);
             state.written += len as u64;
             state.tail.advance(len);
             if state.tail.is_empty() {
@@ -246,7 +275,10 @@ impl Stream {
         }
         let state = stream.state();
         if at < state.written {
-            return Place::File { id: stream.meta.id, from: at - stream.base(), len: end.min(state.written) - at };
+            let range = at - stream.base()..end.min(state.written) - stream.base();
+            let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
+            let sums = state.sums[blocks].to_vec().into_iter();
+            return Place::File(Part { id: stream.meta.id, range, file_len: state.written - stream.base(), sums });
         }
         let from = usize::try_from(at - state.written).unwrap_or(usize::MAX).min(state.tail.len());
         let until = usize::try_from(end - state.written).unwrap_or(usize::MAX).min(state.tail.len());
@@ -256,13 +288,32 @@ impl Stream {
 
     /// Takes the state from a snapshot. Everything up to its end is in the file.
     pub(crate) fn restore(&self, queued: Saved) {
-        let (len, sealed) = (queued.len, queued.closed);
-        *self.state() = State { queued, shown: len, sealed, written: len, ..State::default() };
+        let (len, sealed, sums) = (queued.len, queued.closed, queued.sums.clone());
+        *self.state() = State { queued, shown: len, sealed, written: len, sums, ..State::default() };
     }
 
     /// Returns the length that the file must have.
     pub(crate) fn file_len(&self) -> u64 {
         self.state().written - self.base()
+    }
+
+    pub(crate) fn apply(&self, queued: &mut Saved, append: &Append<'_>, number: u64) {
+        sum(&mut queued.sums, queued.len - self.base(), append.data);
+        queued.len += append.data.len() as u64;
+        queued.last = number;
+        if let Some(seq) = append.seq {
+            queued.seq = Some(seq.into());
+        }
+        if let Some(Producer { id, epoch, seq }) = append.producer {
+            match queued.producers.get_mut(id) {
+                Some(known) => *known = (epoch, seq),
+                None => drop(queued.producers.insert(id.into(), (epoch, seq))),
+            }
+        }
+        if append.close {
+            queued.closed = true;
+            queued.closer = append.producer.map(|Producer { id, epoch, seq }| (id.into(), epoch, seq));
+        }
     }
 }
 
@@ -304,20 +355,21 @@ fn refuse(queued: &Saved, meta: &Meta, append: &Append<'_>) -> Option<Outcome> {
     seq.is_some_and(|seq| queued.seq.as_deref().is_some_and(|last| seq <= last)).then_some(Outcome::OldSeq)
 }
 
-fn apply(queued: &mut Saved, append: &Append<'_>, number: u64) {
-    queued.len += append.data.len() as u64;
-    queued.last = number;
-    if let Some(seq) = append.seq {
-        queued.seq = Some(seq.into());
-    }
-    if let Some(Producer { id, epoch, seq }) = append.producer {
-        match queued.producers.get_mut(id) {
-            Some(known) => *known = (epoch, seq),
-            None => drop(queued.producers.insert(id.into(), (epoch, seq))),
-        }
-    }
-    if append.close {
-        queued.closed = true;
-        queued.closer = append.producer.map(|Producer { id, epoch, seq }| (id.into(), epoch, seq));
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn idle_time_is_not_read_from_the_wall_clock() {
+        let meta = |expiry| Meta { id: 0, path: "/".into(), content_type: "".into(), expiry, origin: None };
+        let stream = Stream::new(meta(Expiry::Idle(60)), None);
+        let after = |seconds| stream.created + Duration::from_secs(seconds);
+        assert!(!stream.is_expired(after(59)) && stream.is_expired(after(60)));
+        stream.used.store(30_000, Ordering::Relaxed);
+        assert!(!stream.is_expired(after(89)) && stream.is_expired(after(90)));
+        assert!(!Stream::new(meta(Expiry::Idle(u64::MAX)), None).is_expired(after(1 << 30)));
+        assert!(Stream::new(meta(Expiry::At(now())), None).is_expired(Instant::now()));
     }
 }

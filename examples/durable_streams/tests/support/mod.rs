@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 pub(crate) struct Server {
@@ -54,9 +56,22 @@ pub(crate) fn pause(time: Duration) {
 
 impl Server {
     pub(crate) fn start(dir: &Path) -> Self {
-        let mut child = command(dir).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self::start_with(dir, Stdio::inherit())
+    }
+
+    /// Starts a server whose errors go to `errors`.
+    pub(crate) fn start_with(dir: &Path, errors: Stdio) -> Self {
+        let mut child = command(dir).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            let mut line = String::new();
+            output.read_line(&mut line).map(|_| sender.send(line))
+        });
+        let line = lines.recv_timeout(Duration::from_secs(60)).unwrap_or_else(|_| {
+            child.kill().unwrap();
+            panic!("the start takes too long")
+        });
         let address = line.strip_prefix("http://").and_then(|line| line.split('/').next());
         let address = address.unwrap_or_else(|| panic!("no address: {line:?}")).parse().unwrap();
         Self { child, address }
