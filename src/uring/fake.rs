@@ -1,6 +1,7 @@
 //! A scripted kernel: carries entries out like the real one, or partially, late, twice, out of order, or not at all.
 //!
-//! Asserts that nothing is pushed without room, chains are submitted whole, and the completion queue never overflows.
+//! Asserts that nothing is pushed without room, chains are submitted whole, the completion queue never overflows, and
+//! the descriptor of an entry stays open until the entry has ended.
 
 #![allow(unsafe_code)]
 
@@ -14,7 +15,7 @@ use io_uring::squeue::Entry;
 use rustix::io::Errno;
 
 use super::port::Port;
-pub(super) use super::sqe::Sqe;
+pub(super) use super::sqe::{Sqe, Submitted};
 use crate::sys::uring::{Completion, Provided};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ struct State {
     capacity: usize,
     completions: usize,
     pushed: VecDeque<(Sqe, bool)>,
-    flight: Vec<VecDeque<Sqe>>,
+    flight: Vec<VecDeque<Submitted>>,
     kept: Vec<u64>,
     done: VecDeque<Completion>,
     script: Script,
@@ -135,8 +136,12 @@ impl Handle {
         self.state().unsupported.push(opcode);
     }
 
+    /// Reports a completion out of turn. An entry in flight with this key has ended: its owner may free its memory.
     pub(super) fn complete(&self, key: u64, result: Result<u32, i32>) {
-        self.state().complete(key, result, false, false);
+        let mut state = self.state();
+        state.flight.iter_mut().for_each(|chain| chain.retain(|entry| entry.sqe.user_data != key));
+        state.flight.retain(|chain| !chain.is_empty());
+        state.complete(key, result, false, false);
     }
 
     pub(super) fn elapse(&self) {
@@ -187,13 +192,14 @@ impl State {
         }
     }
 
-    fn run(&mut self, chain: &mut VecDeque<Sqe>) {
-        while let Some(sqe) = chain.front().copied() {
-            let limit = chain.get(1).copied().filter(|next| next.opcode == opcode::LinkTimeout::CODE);
+    fn run(&mut self, chain: &mut VecDeque<Submitted>) {
+        while let Some(entry) = chain.front() {
+            let sqe = entry.sqe;
+            let limit = chain.get(1).map(|next| next.sqe).filter(|next| next.opcode == opcode::LinkTimeout::CODE);
             let (result, timed_out) = match (self.script)(&sqe) {
                 Act::Hold => return,
-                Act::Do => (sqe.carry_out(sqe.len), false),
-                Act::Short(n) => (sqe.carry_out(n.min(sqe.len)), false),
+                Act::Do => (entry.carry_out(sqe.len), false),
+                Act::Short(n) => (entry.carry_out(n.min(sqe.len)), false),
                 Act::Fail(errno) => (Err(errno), false),
                 Act::Give(n) => (Ok(n), false),
                 Act::GiveAndKeep(n) => {
@@ -217,7 +223,7 @@ impl State {
             self.complete(sqe.user_data, result.map_err(Errno::raw_os_error), false, false);
             if is_soft && sqe.fails_its_link(result) {
                 for cancelled in std::mem::take(chain) {
-                    self.complete(cancelled.user_data, Err(Errno::CANCELED.raw_os_error()), false, false);
+                    self.complete(cancelled.sqe.user_data, Err(Errno::CANCELED.raw_os_error()), false, false);
                 }
             }
         }
@@ -226,12 +232,13 @@ impl State {
     fn cancel(&mut self, target: Option<u64>) -> bool {
         let flight = std::mem::take(&mut self.flight);
         let (cancelled, left): (Vec<_>, Vec<_>) = flight.into_iter().partition(|chain| {
-            self.obeys_cancel && target.is_none_or(|target| chain.front().is_some_and(|sqe| sqe.user_data == target))
+            self.obeys_cancel
+                && target.is_none_or(|target| chain.front().is_some_and(|entry| entry.sqe.user_data == target))
         });
         self.flight = left;
         let found = !cancelled.is_empty();
-        for sqe in cancelled.into_iter().flatten() {
-            self.complete(sqe.user_data, Err(Errno::CANCELED.raw_os_error()), false, false);
+        for entry in cancelled.into_iter().flatten() {
+            self.complete(entry.sqe.user_data, Err(Errno::CANCELED.raw_os_error()), false, false);
         }
         found
     }
@@ -296,7 +303,7 @@ impl Port for Fake {
                 state.timers.push(sqe.user_data);
                 continue;
             }
-            chain.push_back(sqe);
+            chain.push_back(Submitted::new(sqe));
             if !linked {
                 let mut chain = std::mem::take(&mut chain);
                 state.run(&mut chain);

@@ -2,14 +2,17 @@
 
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
 
 use io_uring::opcode;
 use io_uring::squeue::Entry;
 use rustix::io::Errno;
 
-/// `IOSQE_IO_LINK`, `IOSQE_IO_HARDLINK`.
+/// `IOSQE_FIXED_FILE`, `IOSQE_IO_LINK`, `IOSQE_IO_HARDLINK`.
+const FIXED: u8 = 1;
 const LINK: u8 = 1 << 2;
 const HARDLINK: u8 = 1 << 3;
 
@@ -54,8 +57,19 @@ impl Sqe {
         }
     }
 
+    /// Returns a duplicate of the descriptor that [`carry_out`](Self::carry_out) uses, if it uses one and it is open.
+    fn file(&self) -> Option<File> {
+        let is_place = self.flags & FIXED != 0;
+        if self.fd < 0 || is_place || matches!(self.opcode, opcode::OpenAt2::CODE | opcode::Close::CODE) {
+            return None;
+        }
+        // SAFETY: only duplicated; a closed descriptor is an error.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        fd.try_clone_to_owned().ok().map(File::from)
+    }
+
     /// Carries out the entry, moving at most `len` bytes. The driver must meet the safety contract of entries.
-    pub(super) fn carry_out(&self, len: u32) -> Result<u32, Errno> {
+    fn carry_out(&self, len: u32) -> Result<u32, Errno> {
         let fd = || {
             // SAFETY: the driver keeps the descriptor open until the completion.
             unsafe { BorrowedFd::borrow_raw(self.fd) }
@@ -96,5 +110,48 @@ impl Sqe {
             }
             other => panic!("opcode {other} is not implemented by the scripted kernel"),
         }
+    }
+}
+
+/// A submitted entry. It refers to its file, as in the kernel.
+pub(super) struct Submitted {
+    pub(super) sqe: Sqe,
+    file: Option<File>,
+}
+
+impl Submitted {
+    pub(super) fn new(sqe: Sqe) -> Self {
+        Self { sqe, file: sqe.file() }
+    }
+
+    /// Carries out the entry. Its descriptor must still be the one of its submission: memory and descriptors have the
+    /// same owner, so a closed descriptor shows that the memory is freed too.
+    pub(super) fn carry_out(&self, len: u32) -> Result<u32, Errno> {
+        let identity = |file: &File| file.metadata().map(|file| (file.dev(), file.ino())).ok();
+        let now = self.sqe.file();
+        assert_eq!(
+            now.as_ref().map(identity),
+            self.file.as_ref().map(identity),
+            "the descriptor was closed while the kernel used it: {:?}",
+            self.sqe
+        );
+        self.sqe.carry_out(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use io_uring::types::Fd;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    #[should_panic(expected = "the descriptor was closed while the kernel used it")]
+    fn an_entry_is_not_carried_out_without_its_descriptor() {
+        let (file, bytes) = (tempfile::tempfile().unwrap(), [1; 4]);
+        let entry = opcode::Write::new(Fd(file.as_raw_fd()), bytes.as_ptr(), 4).build();
+        let submitted = Submitted::new(Sqe::read(&entry));
+        drop(file);
+        let _ = submitted.carry_out(4);
     }
 }
