@@ -1,10 +1,14 @@
 //! Framed messages: all requests of one read are answered by one write.
+//!
+//! Both halves write: the sink, and the stream before it waits and before it ends. If the halves belong to two tasks,
+//! both may wait for the inner writer, which stores one waker only. That waker then wakes both tasks.
 
 use std::fmt;
 use std::io;
 use std::mem::take;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
@@ -74,6 +78,69 @@ pin_project! {
         failed: bool,
         write: BytesMut,
         unflushed: bool,
+        writers: Writers,
+    }
+}
+
+/// One half of a [`Framed`].
+#[derive(Clone, Copy)]
+enum Half {
+    Stream,
+    Sink,
+}
+
+/// The tasks that wait to write, by half. A task stays until all is written, even if it has dropped its future: it may
+/// be woken for nothing, but never too rarely.
+#[derive(Default)]
+struct Writers {
+    stream: Option<Waker>,
+    sink: Option<Waker>,
+}
+
+/// Wakes the tasks of both halves.
+struct Both([Waker; 2]);
+
+impl Wake for Both {
+    fn wake(self: Arc<Self>) {
+        self.0.iter().for_each(Waker::wake_by_ref);
+    }
+}
+
+impl Writers {
+    /// Returns the waker of the other half, if another task than that of `cx` waits.
+    fn other(&mut self, half: Half, cx: &Context<'_>) -> Option<&Waker> {
+        let other = match half {
+            Half::Stream => &self.sink,
+            Half::Sink => &self.stream,
+        };
+        other.as_ref().filter(|other| !other.will_wake(cx.waker()))
+    }
+
+    /// Polls `write` for one half, so that its progress wakes each half that waits.
+    fn poll<T>(
+        &mut self,
+        half: Half,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let both = self.other(half, cx).map(|other| Waker::from(Arc::new(Both([other.clone(), cx.waker().clone()]))));
+        let written = write(&mut both.as_ref().map_or_else(|| Context::from_waker(cx.waker()), Context::from_waker));
+        if written.is_ready() {
+            if let Some(other) = self.other(half, cx) {
+                other.wake_by_ref();
+            }
+            *self = Self::default();
+            return written;
+        }
+        let waker = match half {
+            Half::Stream => &mut self.stream,
+            Half::Sink => &mut self.sink,
+        };
+        match waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => *waker = Some(cx.waker().clone()),
+        }
+        written
     }
 }
 
@@ -91,6 +158,7 @@ impl<T, C> Framed<T, C> {
             failed: false,
             write: BytesMut::new(),
             unflushed: false,
+            writers: Writers::default(),
         }
     }
 
@@ -121,26 +189,31 @@ impl<T, C> Framed<T, C> {
 }
 
 impl<T: AsyncWrite, C> Framed<T, C> {
-    fn poll_write_out(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut me = self.project();
-        while !me.write.is_empty() {
-            let n = ready!(me.io.as_mut().poll_write(cx, me.write))?;
-            if n == 0 {
-                return Poll::Ready(Err(io::Error::new(
-                    io::ErrorKind::WriteZero,
-                    "the inner writer accepted 0 bytes of a message",
-                )));
+    /// Writes and flushes all messages for one half.
+    fn poll_write_out(self: Pin<&mut Self>, half: Half, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let me = self.project();
+        if me.write.is_empty() && !*me.unflushed {
+            return Poll::Ready(Ok(()));
+        }
+        let (mut io, write, unflushed) = (me.io, me.write, me.unflushed);
+        me.writers.poll(half, cx, |cx| {
+            while !write.is_empty() {
+                let n = ready!(io.as_mut().poll_write(cx, write))?;
+                if n == 0 {
+                    return Poll::Ready(Err(io::Error::new(
+                        io::ErrorKind::WriteZero,
+                        "the inner writer accepted 0 bytes of a message",
+                    )));
+                }
+                count(Counter::InnerWrites, 1);
+                write.advance(n);
+                *unflushed = true;
             }
-            count(Counter::InnerWrites, 1);
-            me.write.advance(n);
-            *me.unflushed = true;
-        }
-        if *me.unflushed {
-            buffer_cache::give(take(me.write));
-            ready!(me.io.as_mut().poll_flush(cx))?;
-            *me.unflushed = false;
-        }
-        Poll::Ready(Ok(()))
+            buffer_cache::give(take(write));
+            ready!(io.as_mut().poll_flush(cx))?;
+            *unflushed = false;
+            Poll::Ready(Ok(()))
+        })
     }
 }
 
@@ -197,7 +270,7 @@ where
                 }
             }
             // No more messages can be answered before the next read. A peer that accepts no answers may still send.
-            let written = self.as_mut().poll_write_out(cx);
+            let written = self.as_mut().poll_write_out(Half::Stream, cx);
             if let Poll::Ready(Err(e)) = written {
                 *self.project().failed = true;
                 return Poll::Ready(Some(Err(e.into())));
@@ -230,7 +303,7 @@ where
 
     fn poll_ready(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
         match self.write.len() {
-            FULL.. => self.poll_write_out(cx).map_err(Into::into),
+            FULL.. => self.poll_write_out(Half::Sink, cx).map_err(Into::into),
             _ => Poll::Ready(Ok(())),
         }
     }
@@ -244,11 +317,11 @@ where
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
-        self.poll_write_out(cx).map_err(Into::into)
+        self.poll_write_out(Half::Sink, cx).map_err(Into::into)
     }
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
-        ready!(self.as_mut().poll_write_out(cx))?;
+        ready!(self.as_mut().poll_write_out(Half::Sink, cx))?;
         self.project().io.poll_shutdown(cx).map_err(Into::into)
     }
 }

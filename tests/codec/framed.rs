@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{Sink, SinkExt, StreamExt};
@@ -171,6 +172,93 @@ async fn a_peer_that_takes_no_answers_may_still_send() {
     writes.seen().always = None;
     assert!(Pin::new(&mut next).poll(&mut cx).is_ready());
     assert_eq!(writes.seen().bytes, b"hello\n");
+}
+
+/// Reads lines until the end, and returns their number. The peer of `small_pipe`.
+async fn lines_until_the_end(theirs: impl AsyncRead + Unpin) -> usize {
+    Framed::new(tokio::io::join(theirs, tokio::io::sink()), LinesCodec::new()).map(Result::unwrap).count().await
+}
+
+/// With the paused clock, a time limit passes as soon as no task can run.
+const HANGS: Duration = Duration::from_secs(30);
+
+const LINE: &str = "a line that does not fit the pipe ........................";
+
+/// The stream writes what the sink has encoded, while the task of the sink waits for room.
+#[tokio::test(start_paused = true)]
+async fn halves_in_two_tasks_wake_each_other_for_room() {
+    let (ours, theirs) = tokio::io::duplex(64);
+    let (mut sink, mut stream) = Framed::new(ours, LinesCodec::new()).split();
+    let sender = tokio::spawn(async move {
+        for _ in 0..3000 {
+            sink.send(LINE).await.unwrap();
+        }
+        SinkExt::<&str>::close(&mut sink).await.unwrap();
+    });
+    tokio::task::yield_now().await;
+    let reader = tokio::spawn(async move { stream.next().await.unwrap().unwrap() });
+    tokio::task::yield_now().await;
+    let (read, mut write) = tokio::io::split(theirs);
+    let got = tokio::time::timeout(HANGS, lines_until_the_end(read)).await;
+    assert_eq!(got.expect("the sink is never woken"), 3000);
+    sender.await.unwrap();
+    write.write_all(b"now\n").await.unwrap();
+    assert_eq!(reader.await.unwrap(), "now");
+}
+
+/// The sink writes, while the task of the stream waits at its end for the same bytes.
+#[tokio::test(start_paused = true)]
+async fn a_stream_at_its_end_is_woken_when_the_sink_has_written() {
+    let (ours, theirs) = tokio::io::duplex(64);
+    let (mut sink, mut stream) = Framed::new(ours, LinesCodec::new()).split();
+    let (read, mut write) = tokio::io::split(theirs);
+    write.shutdown().await.unwrap();
+    for _ in 0..5 {
+        sink.feed(LINE).await.unwrap();
+    }
+    let reader = tokio::spawn(async move {
+        assert!(stream.next().await.is_none());
+        stream
+    });
+    tokio::task::yield_now().await;
+    let sender = tokio::spawn(async move {
+        SinkExt::<&str>::flush(&mut sink).await.unwrap();
+        sink
+    });
+    tokio::task::yield_now().await;
+    let lines = tokio::spawn(lines_until_the_end(read));
+    let stream = tokio::time::timeout(HANGS, reader).await.expect("the stream is never woken").unwrap();
+    drop((sender.await.unwrap(), stream));
+    assert_eq!(lines.await.unwrap(), 5);
+}
+
+/// A half whose future was dropped has left its waker with the inner writer.
+#[tokio::test(start_paused = true)]
+async fn a_half_that_gave_up_takes_no_wake_up_with_it() {
+    let (ours, theirs) = tokio::io::duplex(64);
+    let (mut sink, mut stream) = Framed::new(ours, LinesCodec::new()).split();
+    let (read, mut write) = tokio::io::split(theirs);
+    for _ in 0..5 {
+        sink.feed(LINE).await.unwrap();
+    }
+    let sender = tokio::spawn(async move {
+        SinkExt::<&str>::close(&mut sink).await.unwrap();
+    });
+    tokio::task::yield_now().await;
+    let idle = tokio::spawn(async move {
+        let mut next = stream.next();
+        let polled = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut next).poll(cx).is_pending())).await;
+        assert!(polled);
+        // Neither polls the stream again nor ends.
+        std::future::pending::<()>().await;
+        drop(stream);
+    });
+    tokio::task::yield_now().await;
+    let got = tokio::time::timeout(HANGS, lines_until_the_end(read)).await;
+    assert_eq!(got.expect("the sink is never woken"), 5);
+    sender.await.unwrap();
+    write.shutdown().await.unwrap();
+    idle.abort();
 }
 
 /// The reader keeps its messages, as a queue between tasks does.
