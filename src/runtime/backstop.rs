@@ -17,13 +17,12 @@
 //! holds no stream and no runtime, and only tries to lock the lists, so it never delays a running flusher.
 
 use std::cell::OnceCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::dirty::{Held, Suspect, Work};
+use super::dirty::{Held, Suspect, Work, guarded};
 use super::turns::{Shard, Turn};
 use crate::counters::{Counter, count};
 use crate::sys;
@@ -118,8 +117,7 @@ fn sleep(rounds: u32) {
 
 fn flush(stream: Held) {
     count(Counter::LateFlushes, 1);
-    // Wakers and hooks run here; their panics must not end this thread.
-    let _ = catch_unwind(AssertUnwindSafe(|| stream.flush()));
+    guarded(|| stream.flush());
 }
 
 fn look() -> Look {

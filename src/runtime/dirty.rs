@@ -1,6 +1,7 @@
 //! Dirty streams: streams with bytes that wait for the end of a turn.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,12 @@ pub(crate) trait Flush: Send + Sync {
 
     /// Takes back the bytes that were handed out, with the result of the send.
     fn end(self: Arc<Self>, _: SendOp) {}
+}
+
+/// Runs code of a stream, which wakes tasks and drops memory of users. Their panics must not end the calling task or
+/// thread, which serves other streams too. Returns `None` after a panic.
+pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
 /// A reference to a dirty stream.

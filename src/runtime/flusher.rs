@@ -32,7 +32,7 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
 use super::backstop;
-use super::dirty::{Dirty, Flush, Held};
+use super::dirty::{Dirty, Flush, Held, guarded};
 use super::reactor::{CompletionEvent, Reactor};
 use super::setup::{DriverBuilder, DriverInfo};
 use super::turns::{Flusher, Shard, ShardState, Turn};
@@ -276,21 +276,22 @@ impl FlusherTask {
         let joining = self.batch.iter().map(|stream| stream.joins()).fold(0, usize::saturating_add);
         let driver = if joining >= self.turn.together() { self.turn.driver() } else { None };
         let Some(driver) = driver else {
-            self.batch.drain(..).for_each(Flush::flush);
+            self.batch.drain(..).for_each(|stream| _ = guarded(|| stream.flush()));
             return more;
         };
         for stream in self.batch.drain(..) {
-            match Arc::clone(&stream).begin() {
-                Some(send_op) => {
+            match guarded(|| Arc::clone(&stream).begin()) {
+                Some(Some(send_op)) => {
                     self.send_batch.send_ops.push(send_op);
                     self.sending.push(stream);
                 }
-                None => stream.flush(),
+                Some(None) => _ = guarded(|| stream.flush()),
+                None => {}
             }
         }
         driver.send(&mut self.send_batch);
         for (stream, send_op) in self.sending.drain(..).zip(self.send_batch.send_ops.drain(..)) {
-            stream.end(send_op);
+            guarded(|| stream.end(send_op));
         }
         more
     }
@@ -353,7 +354,7 @@ impl Drop for FlusherTask {
         drop(work);
         let waiting = waiting.into_iter().map(|dirty| dirty.stream);
         let dirty = self.taken.drain(..).chain(dirty).map(|(stream, _)| stream);
-        due.into_iter().chain(waiting).chain(dirty).for_each(Held::flush);
+        due.into_iter().chain(waiting).chain(dirty).for_each(|stream| _ = guarded(|| stream.flush()));
     }
 }
 

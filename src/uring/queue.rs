@@ -4,6 +4,7 @@
 //! values of users: such work is collected in an [`After`], which runs once the lock is released.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -71,13 +72,19 @@ impl After {
         }
     }
 
+    /// Wakes the tasks and drops the values. Each may run code of users, whose panic must not keep the others from it.
     pub(super) fn run(self) {
-        drop(self.drop);
-        drop(self.permits);
-        drop(self.receivers);
-        drop(self.kept);
-        self.wake.into_iter().for_each(Waker::wake);
+        let Self { wake, drop: programs, permits, receivers, kept } = self;
+        wake.into_iter().for_each(|waker| guarded(|| waker.wake()));
+        programs.into_iter().for_each(|program| guarded(|| drop(program)));
+        permits.into_iter().for_each(|permit| guarded(|| drop(permit)));
+        receivers.into_iter().for_each(|receiver| guarded(|| drop(receiver)));
+        kept.into_iter().for_each(|kept| guarded(|| drop(kept)));
     }
+}
+
+fn guarded(work: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
 impl Queue {

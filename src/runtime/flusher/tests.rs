@@ -100,6 +100,32 @@ async fn more_streams_than_one_batch_are_all_flushed() {
     assert!(streams.iter().all(|stream| stream.flushes() == 1));
 }
 
+/// A stream whose flush wakes a task with a waker that panics, for instance.
+struct Panics;
+
+impl Flush for Panics {
+    fn writes(&self) -> usize {
+        0
+    }
+
+    fn flush(self: Arc<Self>) {
+        panic!("a flush that panics, as it should");
+    }
+}
+
+#[tokio::test]
+async fn a_flush_that_panics_ends_no_other() {
+    let turn = Turn::current();
+    let stream = Arc::new(Counted::default());
+    for round in 1..=3 {
+        assert!(turn.schedule(Held::Kept(Arc::new(Panics)), LONG));
+        stream.write();
+        schedule(&turn, &stream, LONG);
+        turns(6).await;
+        assert_eq!(stream.flushes(), round);
+    }
+}
+
 #[test]
 fn a_runtime_that_ends_anywhere_flushes_every_stream() {
     for looks in 0..12 {

@@ -5,6 +5,7 @@
 //!  sends   batches of sends
 //!  steps   outcomes of chains, the same on the ring and by plain calls
 //!  busy    a kernel that lacks room, memory or operations
+//!  panics  code of users that panics
 //!  full    a ring that is full of programs that never end
 //!  models  concurrent threads, by loom's model checker
 //! ```
@@ -37,6 +38,8 @@ mod full;
 mod life;
 #[cfg(millstream_loom)]
 mod models;
+#[cfg(not(millstream_loom))]
+mod panics;
 #[cfg(not(millstream_loom))]
 mod sends;
 #[cfg(not(millstream_loom))]
