@@ -128,6 +128,8 @@ impl Turn {
                     turn.wake(index, turn.shards[index].state());
                 }
             };
+            // The caller may run on another runtime, or on none; the flusher of this one waits for the completions.
+            let _context = self.runtime().enter();
             let (reactor, completion_event) = Reactor::new(self.setup(), kick)?;
             let mut state = shard.state();
             if matches!(state.flusher, Flusher::Gone) {
