@@ -121,6 +121,10 @@ impl Turn {
     pub(crate) fn driver(self: &Arc<Self>) -> Option<Arc<Driver>> {
         let index = self.shard();
         let shard = &self.shards[index];
+        // The kernel binds a ring of one thread to its creator. Other threads, as those of the blocking pool, have none.
+        if shard.ring.get().is_none() && !self.is_own_thread() {
+            return None;
+        }
         let ring = shard.ring.get_or_init(|| {
             let turn = Arc::downgrade(self);
             let kick = move || {

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use super::dirty::{Held, Work};
 use super::reactor::{CompletionEvent, Reactor};
 use super::setup::{DriverBuilder, DriverInfo, Io};
-use crate::sys::thread::ThreadId;
+use crate::sys::thread::{self, ThreadId};
 
 /// Minimum number of streams that are sent by one call of the ring instead of one call each.
 const TOGETHER: usize = 4;
@@ -27,6 +27,8 @@ pub(crate) struct Turn {
     runtime: Handle,
     pub(super) shards: Box<[Shard]>,
     setup: OnceLock<DriverBuilder>,
+    /// The thread that runs this runtime, if it was promised that no other does.
+    own_thread: OnceLock<ThreadId>,
     waiting_jobs: OnceLock<Arc<Semaphore>>,
     look_jobs: Arc<Semaphore>,
 }
@@ -108,9 +110,9 @@ impl Turn {
         }
         turns.retain(|_, turn| turn.strong_count() > 0);
         let shards = (0..runtime.metrics().num_workers()).map(|_| Shard::default()).collect();
-        let (setup, waiting_jobs) = (OnceLock::new(), OnceLock::new());
+        let (setup, own_thread, waiting_jobs) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let look_jobs = Arc::new(Semaphore::new(LOOK_JOBS));
-        let turn = Arc::new(Self { runtime, shards, setup, waiting_jobs, look_jobs });
+        let turn = Arc::new(Self { runtime, shards, setup, own_thread, waiting_jobs, look_jobs });
         turns.insert(turn.runtime.id(), Arc::downgrade(&turn));
         (turn, true)
     }
@@ -133,7 +135,17 @@ impl Turn {
     }
 
     pub(super) fn install(&self, setup: DriverBuilder) -> Result<(), DriverBuilder> {
-        self.setup.set(setup)
+        let is_single_thread = setup.is_single_thread();
+        self.setup.set(setup)?;
+        if is_single_thread {
+            let _ = self.own_thread.set(thread::current());
+        }
+        Ok(())
+    }
+
+    /// Returns whether the calling thread may create a ring.
+    pub(super) fn is_own_thread(&self) -> bool {
+        self.own_thread.get().is_none_or(|&own| own == thread::current())
     }
 
     pub(super) fn setup(&self) -> &DriverBuilder {

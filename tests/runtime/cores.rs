@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::Response;
+use millstream::Capabilities;
 use millstream::files::Files;
+use millstream::fs::chain::{Chain, ChainError};
 use millstream::net::TcpListener;
 use millstream::runtime::{Core, Cores, DriverBuilder, Io, Run, driver_info};
 use millstream::server::{serve, serve_cores};
@@ -32,6 +34,30 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn allowed() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap();
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+/// The ring of a core belongs to the thread that creates it, so threads of its blocking pool create none.
+#[test]
+fn a_blocking_thread_takes_no_ring_from_its_core() {
+    if !Capabilities::get().io_uring().is_yes() {
+        crate::support::skip("rings of cores", Capabilities::get().io_uring());
+        return;
+    }
+    watched(|| {
+        let cores = Cores::builder().workers(1).driver(DriverBuilder::new().io(Io::Uring)).build().unwrap();
+        let rings = cores.run(async |_| {
+            let runtime = tokio::runtime::Handle::current();
+            let by_pool = tokio::task::spawn_blocking(move || {
+                runtime.block_on(Chain::new().nop().run())?;
+                Ok::<_, ChainError>(runtime.block_on(async { driver_info().rings() }))
+            });
+            let by_pool = by_pool.await.unwrap()?;
+            Chain::new().nop().run().await?;
+            let info = driver_info();
+            Ok::<_, ChainError>((by_pool, info.rings(), info.reason().map(str::to_owned)))
+        });
+        assert_eq!(rings.wait().unwrap(), [(0, 1, None)]);
+    });
 }
 
 #[test]
