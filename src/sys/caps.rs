@@ -34,20 +34,63 @@ impl fmt::Display for Support {
 
 /// Kernel capabilities that millstream uses; [`Display`](fmt::Display) prints them as a report.
 ///
-/// Each entry is probed once, at first use. If an entry is unavailable, the same calls give the same results by another
-/// path. `MILLSTREAM_DISABLE`, a comma-separated list of the names below, turns entries off, for tests and emergencies.
+/// Each entry is probed at first use, and the answer is kept, unless the process or the machine is out of descriptors or
+/// memory (`EMFILE`, `ENFILE`, `ENOMEM`): then the entry is unavailable for now, and probed again at the next use. If an
+/// entry is unavailable, the same calls give the same results by another path. `MILLSTREAM_DISABLE`, a comma-separated
+/// list of the names below, turns entries off, for tests and emergencies.
 #[derive(Debug)]
 pub struct Capabilities {
     system: String,
-    sendfile: Support,
-    read_nowait: Support,
-    openat2: Support,
-    cachestat: Support,
-    mapping: Support,
-    io_uring: Support,
-    splice: Support,
-    copy_file_range: Support,
-    kernel_tls: Support,
+    sendfile: Entry,
+    read_nowait: Entry,
+    openat2: Entry,
+    cachestat: Entry,
+    mapping: Entry,
+    io_uring: Entry,
+    splice: Entry,
+    copy_file_range: Entry,
+    kernel_tls: Entry,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: &'static str,
+    /// What replaces it.
+    instead: &'static str,
+    probe: fn() -> io::Result<()>,
+    known: OnceLock<Support>,
+    /// The answer of a probe that lacked descriptors or memory.
+    for_now: OnceLock<Support>,
+}
+
+impl Entry {
+    fn new(disabled: &str, name: &'static str, instead: &'static str, probe: fn() -> io::Result<()>) -> Self {
+        let entry = Self { name, instead, probe, known: OnceLock::new(), for_now: OnceLock::new() };
+        if lists(disabled, name) {
+            let _ = entry.known.set(Support::No(format!("turned off by MILLSTREAM_DISABLE; {instead}")));
+        }
+        entry.support();
+        entry
+    }
+
+    fn support(&self) -> &Support {
+        if let Some(known) = self.known.get() {
+            return known;
+        }
+        // miri supports few system calls: mappings are emulated there, and sendfile is chosen but never called.
+        let probed = match self.name {
+            "mapping" | "sendfile" if cfg!(miri) => Ok(()),
+            _ if cfg!(miri) => Err(io::ErrorKind::Unsupported.into()),
+            _ => (self.probe)(),
+        };
+        match probed {
+            Ok(()) => self.known.get_or_init(|| Support::Yes),
+            Err(e) => {
+                let answer = if probe::is_for_now(&e) { &self.for_now } else { &self.known };
+                answer.get_or_init(|| Support::No(format!("{e}; {}", self.instead)))
+            }
+        }
+    }
 }
 
 /// Returns whether `MILLSTREAM_DISABLE` lists `name`, a path of this crate that needs nothing of the kernel.
@@ -73,94 +116,83 @@ impl Capabilities {
 
     /// Returns support for sending files to sockets inside the kernel, `sendfile(2)`.
     pub fn sendfile(&self) -> &Support {
-        &self.sendfile
+        self.sendfile.support()
     }
 
     /// Returns support for reading cached file data on the runtime thread, `preadv2(2)` with `RWF_NOWAIT`, Linux 4.14.
     pub fn read_nowait(&self) -> &Support {
-        &self.read_nowait
+        self.read_nowait.support()
     }
 
     /// Returns support for resolving paths beneath a directory in the kernel, `openat2(2)`, Linux 5.6.
     pub fn openat2(&self) -> &Support {
-        &self.openat2
+        self.openat2.support()
     }
 
     /// Returns support for querying the cached pages of a file, `cachestat(2)`, Linux 6.5.
     pub fn cachestat(&self) -> &Support {
-        &self.cachestat
+        self.cachestat.support()
     }
 
     /// Returns support for mapping files into a reserved address range, guarded against files that shrink.
     pub fn mapping(&self) -> &Support {
-        &self.mapping
+        self.mapping.support()
     }
 
     /// Returns support for [io_uring(7)](https://man7.org/linux/man-pages/man7/io_uring.7.html): a ring with `NODROP`,
     /// `EXT_ARG` and `NATIVE_WORKERS` (all present since Linux 5.12) completed one operation.
     pub fn io_uring(&self) -> &Support {
-        &self.io_uring
+        self.io_uring.support()
     }
 
     /// Returns support for moving bytes between sockets inside the kernel, `splice(2)` through a pipe.
     pub fn splice(&self) -> &Support {
-        &self.splice
+        self.splice.support()
     }
 
     /// Returns support for copying between files inside the kernel, `copy_file_range(2)`, Linux 4.5. Whether a pair of
     /// file systems supports it is known only when it is tried.
     pub fn copy_file_range(&self) -> &Support {
-        &self.copy_file_range
+        self.copy_file_range.support()
     }
 
     /// Returns support for TLS records that the kernel makes, for `Tls::kernel_tls`: Linux 6.12 with the module `tls`.
     pub fn kernel_tls(&self) -> &Support {
-        &self.kernel_tls
+        self.kernel_tls.support()
     }
 
     fn probe(disabled: &str) -> Self {
-        let off = |name: &str| lists(disabled, name);
-        // miri supports few system calls: mappings are emulated there, and sendfile is chosen but never called.
-        let probe_it = |name: &str, probe: fn() -> io::Result<()>| match name {
-            "mapping" | "sendfile" if cfg!(miri) => Ok(()),
-            _ if cfg!(miri) => Err(io::ErrorKind::Unsupported.into()),
-            _ => probe(),
-        };
-        let try_it = |name: &str, instead: &str, probe: fn() -> io::Result<()>| match probe_it(name, probe) {
-            _ if off(name) => Support::No(format!("turned off by MILLSTREAM_DISABLE; {instead}")),
-            Ok(()) => Support::Yes,
-            Err(e) => Support::No(format!("{e}; {instead}")),
-        };
+        let entry = |name, instead, probe| Entry::new(disabled, name, instead, probe);
         Self {
             system: if cfg!(miri) { "miri".to_owned() } else { probe::system() },
-            sendfile: try_it("sendfile", "file bodies are sent from their mapping", probe::sendfile),
-            read_nowait: try_it("read_nowait", "small files are read on the blocking pool", probe::read_nowait),
-            openat2: try_it("openat2", probe::WITHOUT_OPENAT2, probe::openat2),
-            cachestat: try_it(
+            sendfile: entry("sendfile", "file bodies are sent from their mapping", probe::sendfile),
+            read_nowait: entry("read_nowait", "small files are read on the blocking pool", probe::read_nowait),
+            openat2: entry("openat2", probe::WITHOUT_OPENAT2, probe::openat2),
+            cachestat: entry(
                 "cachestat",
                 "files are warmed on the blocking pool once per validation",
                 probe::cachestat,
             ),
-            mapping: try_it("mapping", "file bodies are read into pool memory on the blocking pool", probe::mapping),
-            io_uring: try_it("io_uring", "operations on files go to the blocking pool", probe::io_uring),
-            splice: try_it("splice", "copies between sockets are read and written", probe::splice),
-            copy_file_range: try_it("copy_file_range", "copies of files are read and written", probe::copy_file_range),
-            kernel_tls: try_it("kernel_tls", "files over TLS are encrypted by this process", probe::kernel_tls),
+            mapping: entry("mapping", "file bodies are read into pool memory on the blocking pool", probe::mapping),
+            io_uring: entry("io_uring", "operations on files go to the blocking pool", probe::io_uring),
+            splice: entry("splice", "copies between sockets are read and written", probe::splice),
+            copy_file_range: entry("copy_file_range", "copies of files are read and written", probe::copy_file_range),
+            kernel_tls: entry("kernel_tls", "files over TLS are encrypted by this process", probe::kernel_tls),
         }
     }
 
     /// Returns the entries by name.
     pub fn entries(&self) -> [(&'static str, &Support); 9] {
         [
-            ("sendfile", &self.sendfile),
-            ("read_nowait", &self.read_nowait),
-            ("openat2", &self.openat2),
-            ("cachestat", &self.cachestat),
-            ("mapping", &self.mapping),
-            ("io_uring", &self.io_uring),
-            ("splice", &self.splice),
-            ("copy_file_range", &self.copy_file_range),
-            ("kernel_tls", &self.kernel_tls),
+            ("sendfile", self.sendfile.support()),
+            ("read_nowait", self.read_nowait.support()),
+            ("openat2", self.openat2.support()),
+            ("cachestat", self.cachestat.support()),
+            ("mapping", self.mapping.support()),
+            ("io_uring", self.io_uring.support()),
+            ("splice", self.splice.support()),
+            ("copy_file_range", self.copy_file_range.support()),
+            ("kernel_tls", self.kernel_tls.support()),
         ]
     }
 }

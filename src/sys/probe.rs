@@ -15,8 +15,9 @@ use super::kernel_tls;
 #[cfg(feature = "tls")]
 use super::tls_keys::{Cipher, Keys, NONCE};
 #[cfg(uring)]
-use super::uring::{Setup, Uring};
+use super::uring::{Refused, Setup, Uring};
 use super::{call, file, map, transfer};
+use rustix::io::Errno;
 
 /// What replaces `openat2`.
 pub(super) const WITHOUT_OPENAT2: &str = "directories are not served: no other call is as safe";
@@ -24,6 +25,14 @@ pub(super) const WITHOUT_OPENAT2: &str = "directories are not served: no other c
 /// Returns name and version of the kernel.
 pub(super) fn system() -> String {
     format!("Linux {}", rustix::system::uname().release().to_string_lossy())
+}
+
+/// Returns whether a probe failed for lack of descriptors or memory, and may succeed later.
+pub(super) fn is_for_now(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    #[cfg(uring)]
+    let errno = errno.or_else(|| Some(error.get_ref()?.downcast_ref::<Refused>()?.error()));
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
 fn sample() -> io::Result<File> {
@@ -56,7 +65,7 @@ pub(super) fn read_nowait() -> io::Result<()> {
     let mut magic = [0; 4];
     let mut slices = [io::IoSliceMut::new(&mut magic)];
     match rustix::io::preadv2(&file, &mut slices, 0, rustix::io::ReadWriteFlags::NOWAIT) {
-        Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        Ok(_) | Err(Errno::AGAIN | Errno::OPNOTSUPP) => Ok(()),
         Err(e) => Err(e.into()),
     }
 }
@@ -65,7 +74,7 @@ pub(super) fn openat2() -> io::Result<()> {
     let root = call::open_directory_blocking(Path::new("/proc"))?;
     call::open_beneath(root.as_fd(), Path::new("version"), call::Links::Refuse, false)?;
     let escape = call::open_beneath(root.as_fd(), Path::new("../etc"), call::Links::Refuse, false);
-    expect(escape.is_err_and(|e| e.raw_os_error() == Some(rustix::io::Errno::XDEV.raw_os_error())))
+    expect(escape.is_err_and(|e| e.raw_os_error() == Some(Errno::XDEV.raw_os_error())))
 }
 
 pub(super) fn cachestat() -> io::Result<()> {

@@ -219,6 +219,25 @@ fn a_process_out_of_descriptors_says_so_and_goes_on() {
 }
 
 #[test]
+fn capabilities_probed_without_descriptors_are_probed_again() {
+    if alone::ran_in_child() {
+        return;
+    }
+    if crate::support::portable("nothing is probed") {
+        return;
+    }
+    let limit = getrlimit(Resource::Nofile);
+    let mut low = limit;
+    low.current = Some(tempfile::tempfile().unwrap().as_raw_fd() as u64);
+    setrlimit(Resource::Nofile, low).unwrap();
+    let (sendfile, ring) = (Capabilities::get().sendfile().clone(), Capabilities::get().io_uring().clone());
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert!(sendfile.to_string().contains("os error 24") && !ring.is_yes(), "{sendfile}; {ring}");
+    assert!(Capabilities::get().sendfile().is_yes(), "{}", Capabilities::get());
+    assert_ne!(*Capabilities::get().io_uring(), ring);
+}
+
+#[test]
 fn a_program_that_is_started_gets_no_ring() {
     if !has_ring() {
         return;

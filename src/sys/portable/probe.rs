@@ -7,6 +7,11 @@ use super::unsupported;
 /// What replaces `openat2`.
 pub(super) const WITHOUT_OPENAT2: &str = "each component of a path is opened from the directory before it";
 
+/// Returns whether a probe may succeed later.
+pub(super) fn is_for_now(_: &io::Error) -> bool {
+    false
+}
+
 /// Returns the name of the system.
 pub(super) fn system() -> String {
     format!("{}, portable build", std::env::consts::OS)

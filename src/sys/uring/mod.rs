@@ -12,4 +12,4 @@ mod setup;
 
 pub(crate) use provided::{Chunk, Provided};
 pub(crate) use ring::{Completion, Uring};
-pub(crate) use setup::Setup;
+pub(crate) use setup::{Refused, Setup};

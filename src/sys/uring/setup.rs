@@ -76,6 +76,10 @@ impl Refused {
     pub(super) fn new(step: &'static str, error: Errno) -> Self {
         Self { step, error }
     }
+
+    pub(crate) fn error(&self) -> Errno {
+        self.error
+    }
 }
 
 pub(super) fn refused(step: &'static str) -> impl Fn(io::Error) -> Refused {
