@@ -5,12 +5,16 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::Future;
 use std::num::NonZeroU64;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
 use crate::counters::token_bucket::TokenBucket;
@@ -30,6 +34,22 @@ const TAKES: u64 = 4 << 10;
 /// [`tokio::runtime::Builder::enable_time`].
 #[derive(Clone)]
 pub struct SharedPace(Arc<Bucket>);
+
+/// The answer to a stream that wants to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grant {
+    Now,
+    /// The stream is queued.
+    Later,
+    /// The runtime of the stream has ended, and no other waits for this rate.
+    Never,
+}
+
+/// Spawns `task`. Returns `false` if the runtime has ended, which drops it.
+fn is_spawned(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) -> bool {
+    let task = pin!(unconstrained(runtime.spawn(task)));
+    !matches!(task.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Err(e)) if e.is_cancelled())
+}
 
 struct Bucket {
     start: Instant,
@@ -110,18 +130,24 @@ impl SharedPace {
         }
     }
 
-    /// Returns whether a stream may send `bytes` now. Otherwise queues its `waker`, which is called once it may.
-    pub(super) fn may_send(&self, bytes: usize, waker: &Waker, runtime: &Handle) -> bool {
-        let mut state = self.0.state();
-        let Err(wait) = state.grant(self.0.start.elapsed()) else { return true };
-        let bytes = (bytes as u64).max(TAKES);
-        state.waiting.push_back(Waiting { waker: waker.clone(), runtime: runtime.clone(), bytes });
-        if !std::mem::replace(&mut state.attended, true) {
+    /// Returns whether a stream may send `bytes` now. Otherwise queues its `waker`, which is called once it may, unless
+    /// no task can wait for that.
+    pub(super) fn may_send(&self, bytes: usize, waker: &Waker, runtime: &Handle) -> Grant {
+        loop {
+            let mut state = self.0.state();
+            let Err(wait) = state.grant(self.0.start.elapsed()) else { return Grant::Now };
+            if state.attended {
+                let bytes = (bytes as u64).max(TAKES);
+                state.waiting.push_back(Waiting { waker: waker.clone(), runtime: runtime.clone(), bytes });
+                return Grant::Later;
+            }
+            state.attended = true;
             drop(state);
             let attendant = Attendant { bucket: Arc::clone(&self.0), retired: false };
-            runtime.spawn(async move { attendant.run(wait).await });
+            if !is_spawned(runtime, async move { attendant.run(wait).await }) {
+                return Grant::Never;
+            }
         }
-        false
     }
 
     pub(super) fn spend(&self, bytes: usize) {
@@ -193,9 +219,15 @@ impl Drop for Attendant {
         state.attended = false;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        for Waiting { waker, runtime, .. } in waiting {
-            // In a task, because the dropping thread may hold the lock of a stream.
-            runtime.spawn(async move { waker.wake() });
+        // In tasks, because the dropping thread may hold the lock of a stream; in a thread for streams without a runtime.
+        let wake = |Waiting { waker, runtime, .. }: Waiting| {
+            let again = waker.clone();
+            if is_spawned(&runtime, async move { again.wake() }) { None } else { Some(waker) }
+        };
+        let left: Vec<Waker> = waiting.into_iter().filter_map(wake).collect();
+        if !left.is_empty() {
+            let thread = thread::Builder::new().name("millstream-pace".to_owned());
+            let _ = thread.spawn(move || left.into_iter().for_each(Waker::wake));
         }
     }
 }

@@ -125,6 +125,43 @@ fn a_runtime_that_ends_leaves_its_waiting_to_another() {
     });
 }
 
+/// No task waits for the rate any more, so a write that would wait fails, as it does without a rate.
+#[test]
+fn a_stream_of_an_ended_runtime_fails_where_it_would_wait() {
+    for waits_before in [false, true] {
+        let pace = SharedPace::new(rate(1000));
+        let own = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (mut ours, theirs) = own.block_on(async {
+            let listener = TcpListener::builder().pace_all(&pace).bind("127.0.0.1:0").await.unwrap();
+            let theirs = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (listener.accept().await.unwrap().0, theirs)
+        });
+        let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        other.block_on(async {
+            let mut own = Some(own);
+            if !waits_before {
+                own.take().unwrap().shutdown_background();
+            }
+            let writer = tokio::spawn(async move {
+                loop {
+                    if let Err(e) = ours.write_all(&[1; 10_000]).await {
+                        return e;
+                    }
+                }
+            });
+            if let Some(own) = own {
+                while !format!("{pace:?}").contains("waiting: 1") {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                own.shutdown_background();
+            }
+            let error = tokio::time::timeout(Duration::from_secs(30), writer).await.expect("the write hangs").unwrap();
+            assert!(error.to_string().contains("has shut down"), "waits before: {waits_before}: {error}");
+        });
+        drop(theirs);
+    }
+}
+
 #[test]
 fn the_kernel_paces_one_connection() {
     if crate::support::portable("the kernel paces no connection") {

@@ -45,7 +45,8 @@ impl Egress {
 
     /// Wakes the writer if it may continue, because bytes were sent or sending has failed.
     fn sent(&self, mut state: MutexGuard<'_, State>) {
-        let enough = state.queued() <= state.high / 2;
+        // Without its runtime a stream never has more room, and its writer gets an error.
+        let enough = state.queued() <= state.high / 2 || self.writer.is_unwatched();
         state.refused &= !enough;
         let waiter = if enough { state.waiter.take() } else { None };
         let reader = self.reader_to_wake(&state);

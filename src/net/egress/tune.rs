@@ -1,5 +1,6 @@
 //! Changing the socket options of a live connection.
 
+use super::super::pace::Grant;
 use super::super::profile::Profile;
 use super::{Egress, State};
 use crate::sys::fd::AsFd;
@@ -31,7 +32,11 @@ impl Egress {
     #[inline]
     pub(super) fn may_send(&self, state: &mut State, bytes: usize) -> bool {
         let pace = self.options.pace.as_ref();
-        let may = pace.is_none_or(|pace| pace.may_send(bytes, &self.writer.writable, self.runtime()));
+        let grant = pace.map_or(Grant::Now, |pace| pace.may_send(bytes, &self.writer.writable, self.runtime()));
+        let may = grant == Grant::Now;
+        if grant == Grant::Never {
+            self.writer.set_unwatched(true);
+        }
         state.blocked |= !may;
         state.paced = !may;
         may
