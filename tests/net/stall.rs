@@ -1,6 +1,8 @@
 //! A peer that does not read: with a send timeout the connection ends, without one the stream waits.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
+use std::panic;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream::net::TcpListener;
@@ -9,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
 use crate::support::http::on_both;
+use crate::support::{alone, limits, noise};
 
 const LIMIT: Duration = Duration::from_secs(1);
 
@@ -75,4 +78,43 @@ fn an_idle_connection_is_not_given_up() {
         client.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"again");
     });
+}
+
+/// Bytes of a dropped stream are sent on a runtime that has `enable_io` but not `enable_time`.
+#[test]
+fn a_dropped_stream_needs_no_timer() {
+    if alone::ran_in_child() {
+        return;
+    }
+    // Their holder may give the socket a buffer for all the bytes.
+    limits::drop_capabilities();
+    static PANICS: AtomicUsize = AtomicUsize::new(0);
+    let print = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        PANICS.fetch_add(1, Ordering::SeqCst);
+        print(info);
+    }));
+    let payload = noise(40 << 20);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let reader = runtime.block_on(async {
+        let listener = TcpListener::builder().high_mark(64 << 20).bind("127.0.0.1:0").await.unwrap();
+        let mut theirs = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut ours, _) = listener.accept().await.unwrap();
+        for piece in payload.chunks(10_000) {
+            ours.write_all(piece).await.unwrap();
+        }
+        drop(ours);
+        // The task that goes on sending has begun.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let (sender, got) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = sender.send(theirs.read_to_end(&mut bytes).map(|_| bytes));
+        });
+        got.await.unwrap()
+    });
+    assert!(reader.unwrap() == payload);
+    assert_eq!(PANICS.load(Ordering::SeqCst), 0);
 }

@@ -32,6 +32,14 @@ impl Egress {
         }
     }
 
+    /// Resets the connection, so that the peer notices the missing bytes, and ends the task that sends.
+    pub(super) fn give_up(&self) {
+        let mut state = self.state();
+        socket::reset(self.as_fd());
+        self.fail(&mut state, Failure::Errno(Errno::TIMEDOUT));
+        self.sent(state);
+    }
+
     /// As [`fail`](Self::fail), for a call that returns the error itself.
     pub(super) fn fail_now(&self, state: &mut State, failure: Failure) -> io::Error {
         self.fail(state, failure);

@@ -44,7 +44,7 @@ impl Egress {
     }
 
     /// Wakes the writer if it may continue, because bytes were sent or sending has failed.
-    fn sent(&self, mut state: MutexGuard<'_, State>) {
+    pub(super) fn sent(&self, mut state: MutexGuard<'_, State>) {
         // Without its runtime a stream never has more room, and its writer gets an error.
         let enough = state.queued() <= state.high / 2 || self.writer.is_unwatched();
         state.refused &= !enough;

@@ -1,7 +1,9 @@
 //! Unsent bytes of dropped streams: sent by a task while the runtime lives, by a thread afterwards.
+//!
+//! The thread also ends the streams of tasks whose peers take nothing: the runtime may have no timers.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,8 @@ use crate::sys::{socket, tcp, transfer};
 const LINGER: Duration = Duration::from_secs(30);
 /// Polling interval of the thread.
 const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which the thread checks the streams of tasks.
+const CHECK: Duration = Duration::from_secs(1);
 
 pub(super) struct Lingering {
     /// `None` once the work is done.
@@ -29,7 +33,12 @@ impl Lingering {
 
     pub(super) async fn run(mut self) {
         if let Some(egress) = &self.egress {
-            send(egress).await;
+            watch(egress);
+            let sent = poll_fn(|cx| egress.poll_drained(cx, Reason::Dropped)).await;
+            if sent.is_err() && egress.queued() > 0 {
+                // The runtime ends: the thread goes on.
+                return;
+            }
             if let Some(held) = self.held {
                 held.end(egress.as_fd());
             }
@@ -47,26 +56,24 @@ impl Drop for Lingering {
     }
 }
 
-/// Sends the remaining bytes. Resets a peer that reads nothing for [`LINGER`], so that it notices the missing bytes.
-async fn send(egress: &Egress) {
-    let left = || (egress.queued(), tcp::unconfirmed(egress.as_fd()));
-    loop {
-        let before = left();
-        let sent = poll_fn(|cx| egress.poll_drained(cx, Reason::Dropped));
-        if tokio::time::timeout(LINGER, sent).await.is_ok() {
-            return;
-        }
-        if left() == before {
-            return socket::reset(egress.as_fd());
-        }
-    }
-}
-
-static OUTLIVING: Mutex<Outliving> = Mutex::new(Outliving { streams: Vec::new(), runs: false });
+static OUTLIVING: Mutex<Outliving> = Mutex::new(Outliving { streams: Vec::new(), watched: Vec::new(), runs: false });
 
 struct Outliving {
+    /// Streams that the thread sends.
     streams: Vec<Arc<Egress>>,
+    /// Streams that tasks send.
+    watched: Vec<Weak<Egress>>,
     runs: bool,
+}
+
+impl Outliving {
+    /// Starts the thread if necessary. Without it, the streams close at process exit.
+    fn start(&mut self) {
+        if !self.runs {
+            let thread = thread::Builder::new().name("millstream-linger".to_owned());
+            self.runs = thread.spawn(run).is_ok();
+        }
+    }
 }
 
 fn outliving() -> MutexGuard<'static, Outliving> {
@@ -79,24 +86,58 @@ fn outlive(egress: Arc<Egress>) {
     }
     let mut all = outliving();
     all.streams.push(egress);
-    if !all.runs {
-        // Without a thread, the streams close at process exit.
-        let thread = thread::Builder::new().name("millstream-linger".to_owned());
-        all.runs = thread.spawn(run).is_ok();
+    all.start();
+}
+
+/// Lets the thread end the stream if its peer takes nothing.
+fn watch(egress: &Arc<Egress>) {
+    let mut all = outliving();
+    all.watched.push(Arc::downgrade(egress));
+    all.start();
+}
+
+/// A stream that a task sends.
+struct Watched {
+    egress: Weak<Egress>,
+    /// The bytes that wait here and in the socket, and since when their number is the same.
+    left: (usize, Option<usize>),
+    since: Instant,
+}
+
+impl Watched {
+    /// Ends the stream if its peer has taken nothing for [`LINGER`]. Returns whether it goes on.
+    fn goes_on(&mut self, now: Instant) -> bool {
+        let Some(egress) = self.egress.upgrade() else { return false };
+        let left = (egress.queued(), tcp::unconfirmed(egress.as_fd()));
+        if left != self.left {
+            (self.left, self.since) = (left, now);
+        }
+        let in_time = now - self.since < LINGER;
+        if !in_time {
+            egress.give_up();
+        }
+        in_time
     }
 }
 
 fn run() {
     let mut mine: Vec<(Arc<Egress>, usize, Instant)> = Vec::new();
+    let (mut watched, mut checked): (Vec<Watched>, _) = (Vec::new(), Instant::now());
     loop {
         let mut all = outliving();
         let now = Instant::now();
         mine.extend(all.streams.drain(..).map(|egress| (egress, usize::MAX, now)));
-        if mine.is_empty() {
+        let new = |egress| Watched { egress, left: (usize::MAX, None), since: now };
+        watched.extend(all.watched.drain(..).map(new));
+        if mine.is_empty() && watched.is_empty() {
             all.runs = false;
             return;
         }
         drop(all);
+        if now - checked >= CHECK {
+            checked = now;
+            watched.retain_mut(|watched| watched.goes_on(now));
+        }
         transfer::wait_for_room_blocking(mine.iter().map(|(egress, ..)| egress.as_fd()), LOOK);
         let now = Instant::now();
         let mut moved = false;
@@ -115,5 +156,36 @@ fn run() {
             // A writable socket may still accept nothing.
             thread::park_timeout(LOOK);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::task::{Context, Waker};
+
+    use super::super::super::options::Options;
+    use super::*;
+    use crate::runtime::Turn;
+
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_in_time_is_given_up() {
+        let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
+        let options = Options { high: 1 << 20, ..Options::default() };
+        let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), options).unwrap();
+        let piece = [IoSlice::new(&[7; 16 << 10]); 64];
+        assert!(egress.poll_write(&mut Context::from_waker(Waker::noop()), &piece).is_ready());
+        assert!(poll_fn(|cx| std::task::Poll::Ready(egress.poll_drained(cx, Reason::Dropped))).await.is_pending());
+        let task = tokio::spawn(Lingering::new(Arc::clone(&egress), None).run());
+        let start = Instant::now();
+        let mut watched = Watched { egress: Arc::downgrade(&egress), left: (usize::MAX, None), since: start };
+        assert!(watched.goes_on(start), "bytes have moved");
+        assert!(watched.goes_on(start + LINGER - CHECK));
+        assert!(!watched.goes_on(start + LINGER));
+        task.await.unwrap();
+        assert_eq!(egress.queued(), 0);
+        assert!(watched.goes_on(start + LINGER), "bytes have moved");
+        drop(egress);
+        assert!(!watched.goes_on(start + LINGER), "the stream has ended");
     }
 }
