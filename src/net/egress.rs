@@ -287,9 +287,11 @@ impl Egress {
         match self.writer.send_through(&mut state.queue, slices, self.sends_files()) {
             Ok(sent) => {
                 state.blocked = sent.is_none();
+                // A full socket may have taken a part of the queue.
+                let through = sent.unwrap_or(0);
+                self.moved(state, through, waited - state.queue.len() + through);
                 if let Some(sent) = sent {
                     state.burst += sent;
-                    self.moved(state, sent, waited - state.queue.len() + sent);
                     self.writer.meter.frame();
                     self.writer.meter.flushes(Reason::Through);
                 }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use super::super::pace::{Grant, SharedPace};
 use super::*;
 use crate::buf::origin::{LOOKUPS, Mapping};
 use crate::buf::pool::lease_block;
@@ -94,4 +95,24 @@ async fn a_file_that_was_torn_while_its_bytes_waited_is_not_sent() {
     Arc::clone(&egress).flush();
     assert_eq!(egress.check().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     assert!(theirs.try_read(&mut [0]).is_err(), "zeros were sent");
+}
+
+/// A full socket takes a part of the queue and nothing of the write.
+#[tokio::test(start_paused = true)]
+async fn bytes_of_the_queue_that_leave_before_the_socket_is_full_use_up_the_rate() {
+    let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
+    // The clock stands still, so the tenth of a second that may be sent at once is all.
+    let pace = SharedPace::new(std::num::NonZeroU64::new(10_000).unwrap());
+    let options = Options { high: 1 << 20, pace: Some(pace.clone()), ..Options::default() };
+    let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), options).unwrap();
+    let mut cx = Context::from_waker(Waker::noop());
+    let piece = vec![5; 16 << 10];
+    while egress.queued() < 900 << 10 {
+        assert!(egress.poll_write(&mut cx, &[IoSlice::new(&piece)]).is_ready());
+    }
+    let waited = egress.queued();
+    assert!(egress.poll_write(&mut cx, &[IoSlice::new(&[6; 200 << 10])]).is_pending());
+    assert!((1..waited).contains(&egress.queued()), "{} of {waited} are left", egress.queued());
+    assert_eq!(pace.may_send(1, Waker::noop(), &Handle::current()), Grant::Later);
+    drop(theirs);
 }
