@@ -48,17 +48,19 @@ const LAST_FRAMES: u32 = 32;
 /// }
 /// ```
 ///
-/// For all routes of an axum `Router`, or all methods of a service of tonic:
+/// For all routes of an axum `Router`, or all methods of the `Routes` of tonic:
 ///
 /// ```
+/// # use millstream::net::TcpListener;
+/// # use millstream::server::{HttpService, serve};
 /// use millstream::server::until_drain;
 /// use tower::util::{MapResponseLayer, ServiceExt};
 ///
-/// # fn run(router: axum::Router, routes: tonic::service::Routes) {
+/// # async fn run(listener: TcpListener, router: axum::Router, routes: impl HttpService) -> std::io::Result<()> {
 /// let router = router.layer(MapResponseLayer::new(until_drain));
 /// let grpc = routes.map_response(until_drain);
-/// # async { millstream::server::serve(millstream::net::TcpListener::bind("").await?, grpc).await };
 /// # drop(router);
+/// # serve(listener, grpc).await
 /// # }
 /// ```
 pub fn until_drain<B: Body>(mut response: Response<B>) -> Response<UntilDrain<B>> {
