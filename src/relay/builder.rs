@@ -154,7 +154,8 @@ impl ProxyBuilder {
 
     /// Sets a circuit breaker: after so many failures in a row, requests are answered with 503 and `Retry-After` for the
     /// `back_off`. Then one request is sent, and its outcome decides. A failure is a connection that is refused, ended before
-    /// the head of a response, or without it in [time](Self::timeout); a response with any status is none.
+    /// the head of a response, or without it in [time](Self::timeout); a response with any status is none. If there is no
+    /// outcome after another `back_off`, the next request takes its turn, and one without a body at once that of an upload.
     ///
     /// There is none by default: there is no other server to ask, and a client that knows a request that fails could close
     /// the way of all others.

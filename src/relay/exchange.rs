@@ -65,15 +65,16 @@ impl Shared {
     }
 
     pub(super) async fn answer(&self, outgoing: Outgoing) -> Answered {
+        let has_body = outgoing.upload.is_some();
         let place = match self.gate.try_enter() {
             Some(place) => place,
             None => {
                 // Otherwise it would wait for a refusal. A trial that is dropped has no effect.
-                self.health.admit().map(drop).map_err(Failure::Open)?;
+                self.health.admit(has_body).map(drop).map_err(Failure::Open)?;
                 Box::pin(self.gate.enter()).await.map_err(|Full| Failure::Full)?
             }
         };
-        let trial = self.health.admit().map_err(Failure::Open)?;
+        let trial = self.health.admit(has_body).map_err(Failure::Open)?;
         let Outgoing { request, upload, change } = outgoing;
         let mut answered = match change {
             None => self.send(request, upload.clone(), place).await,

@@ -8,7 +8,8 @@
 //!     └────────────────────────────it is answered───────┘
 //! ```
 //!
-//! 1. While half-open, one request at a time is sent.
+//! 1. While half-open, one request at a time is sent. Its place is taken after the back-off, and at once from an upload by a
+//!    request without a body, so that a slow upload keeps no others out. Who has lost the place has no effect any more.
 //! 2. Requests that were sent before the circuit opened neither close nor open it again.
 //! 3. A request whose client leaves is neither a failure nor an answer.
 
@@ -32,15 +33,25 @@ pub(super) struct Health {
 struct Opened {
     /// `None` while the circuit is closed.
     until: Option<Instant>,
-    is_tried: bool,
+    probe: Option<Probe>,
+    /// Number of the last probe.
+    last: u64,
     trips: u64,
+}
+
+/// The request that is sent while the circuit is half-open.
+struct Probe {
+    number: u64,
+    since: Instant,
+    has_body: bool,
 }
 
 /// A request that is sent. Dropped without an outcome if its client leaves.
 #[must_use]
 pub(super) struct Trial<'a> {
     health: &'a Health,
-    is_probe: bool,
+    /// Number of the probe, if it is one.
+    probe: Option<u64>,
 }
 
 impl Health {
@@ -53,20 +64,24 @@ impl Health {
     }
 
     /// Admits a request. `Err` is the time after which another may be admitted.
-    pub(super) fn admit(&self) -> Result<Trial<'_>, Duration> {
+    pub(super) fn admit(&self, has_body: bool) -> Result<Trial<'_>, Duration> {
         if self.failures() < self.most {
-            return Ok(Trial { health: self, is_probe: false });
+            return Ok(Trial { health: self, probe: None });
         }
         let mut opened = self.opened();
-        let Some(until) = opened.until else { return Ok(Trial { health: self, is_probe: false }) };
-        match until.saturating_duration_since(Instant::now()) {
-            Duration::ZERO if !opened.is_tried => {
-                opened.is_tried = true;
-                Ok(Trial { health: self, is_probe: true })
-            }
-            Duration::ZERO => Err(self.back_off),
-            left => Err(left),
+        let Some(until) = opened.until else { return Ok(Trial { health: self, probe: None }) };
+        let now = Instant::now();
+        if now < until {
+            return Err(until - now);
         }
+        let keeps = |probe: &Probe| (has_body || !probe.has_body) && now.duration_since(probe.since) < self.back_off;
+        if opened.probe.as_ref().is_some_and(keeps) {
+            return Err(self.back_off);
+        }
+        opened.last += 1;
+        let number = opened.last;
+        opened.probe = Some(Probe { number, since: now, has_body });
+        Ok(Trial { health: self, probe: Some(number) })
     }
 
     pub(super) fn failures(&self) -> u32 {
@@ -94,15 +109,24 @@ impl Health {
     }
 }
 
+impl Opened {
+    /// Returns whether a request has the place of the probe.
+    fn is_place_of(&self, trial: &Trial<'_>) -> bool {
+        self.probe.as_ref().map(|probe| probe.number) == trial.probe
+    }
+}
+
 impl Trial<'_> {
     /// The upstream has sent the head of a response.
     pub(super) fn answered(self) {
         let health = self.health;
-        if self.is_probe {
+        if self.probe.is_some() {
             // The lock is held for both: a failure in between would open a circuit without failures, which no probe closes.
             let mut opened = health.opened();
-            opened.until = None;
-            health.failures.store(0, Ordering::Relaxed);
+            if opened.is_place_of(&self) {
+                opened.until = None;
+                health.failures.store(0, Ordering::Relaxed);
+            }
         } else if matches!(health.failures(), 1.. if health.failures() < health.most) {
             let opened = health.opened();
             if opened.until.is_none() {
@@ -118,8 +142,10 @@ impl Trial<'_> {
             return;
         }
         let mut opened = health.opened();
-        if self.is_probe {
-            health.open(&mut opened);
+        if self.probe.is_some() {
+            if opened.is_place_of(&self) {
+                health.open(&mut opened);
+            }
         } else if opened.until.is_none() {
             let failures = health.failures.load(Ordering::Relaxed) + 1;
             if failures >= health.most {
@@ -133,8 +159,11 @@ impl Trial<'_> {
 
 impl Drop for Trial<'_> {
     fn drop(&mut self) {
-        if self.is_probe {
-            self.health.opened().is_tried = false;
+        if self.probe.is_some() {
+            let mut opened = self.health.opened();
+            if opened.is_place_of(self) {
+                opened.probe = None;
+            }
         }
     }
 }
@@ -148,7 +177,7 @@ mod tests {
 
     fn broken(health: &Health) {
         for _ in 0..3 {
-            health.admit().unwrap().failed();
+            health.admit(false).unwrap().failed();
         }
         assert_eq!((health.circuit(), health.trips()), (Circuit::Open, 1));
     }
@@ -157,25 +186,25 @@ mod tests {
     async fn failures_in_a_row_open_it_and_one_answer_closes_it() {
         let health = Health::new(3, BACK_OFF);
         for _ in 0..4 {
-            health.admit().unwrap().failed();
-            health.admit().unwrap().failed();
-            health.admit().unwrap().answered();
+            health.admit(false).unwrap().failed();
+            health.admit(false).unwrap().failed();
+            health.admit(false).unwrap().answered();
         }
         assert_eq!((health.circuit(), health.failures()), (Circuit::Closed, 0), "not in a row");
         broken(&health);
-        assert_eq!(health.admit().err(), Some(BACK_OFF));
+        assert_eq!(health.admit(false).err(), Some(BACK_OFF));
         advance(BACK_OFF / 2).await;
-        assert_eq!(health.admit().err(), Some(BACK_OFF / 2));
+        assert_eq!(health.admit(false).err(), Some(BACK_OFF / 2));
         advance(BACK_OFF / 2).await;
         assert_eq!(health.circuit(), Circuit::HalfOpen);
-        let probe = health.admit().unwrap();
-        assert_eq!(health.admit().err(), Some(BACK_OFF), "one probe at a time");
+        let probe = health.admit(false).unwrap();
+        assert_eq!(health.admit(false).err(), Some(BACK_OFF), "one probe at a time");
         probe.failed();
-        assert_eq!((health.admit().err(), health.trips()), (Some(BACK_OFF), 2));
+        assert_eq!((health.admit(false).err(), health.trips()), (Some(BACK_OFF), 2));
         advance(BACK_OFF).await;
-        health.admit().unwrap().answered();
+        health.admit(false).unwrap().answered();
         assert_eq!((health.circuit(), health.failures()), (Circuit::Closed, 0));
-        assert!(health.admit().is_ok());
+        assert!(health.admit(false).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -183,15 +212,35 @@ mod tests {
         let health = Health::new(3, BACK_OFF);
         broken(&health);
         advance(BACK_OFF).await;
-        drop(health.admit().unwrap());
-        health.admit().unwrap().answered();
+        drop(health.admit(false).unwrap());
+        health.admit(false).unwrap().answered();
         assert_eq!(health.circuit(), Circuit::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_probe_keeps_no_others_out() {
+        let health = Health::new(3, BACK_OFF);
+        broken(&health);
+        advance(BACK_OFF).await;
+        let upload = health.admit(true).unwrap();
+        assert_eq!(health.admit(true).err(), Some(BACK_OFF), "another upload waits");
+        let probe = health.admit(false).unwrap();
+        assert_eq!(health.admit(false).err(), Some(BACK_OFF));
+        upload.answered();
+        assert_eq!(health.circuit(), Circuit::HalfOpen, "the upload has lost its place");
+        advance(BACK_OFF).await;
+        let next = health.admit(true).unwrap();
+        probe.failed();
+        assert_eq!((health.circuit(), health.trips()), (Circuit::HalfOpen, 1), "the first probe has lost its place");
+        assert_eq!(health.admit(true).err(), Some(BACK_OFF), "and does not free it");
+        next.answered();
+        assert_eq!((health.circuit(), health.failures()), (Circuit::Closed, 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_sent_before_has_no_effect() {
         let health = Health::new(3, BACK_OFF);
-        let (good, bad) = (health.admit().unwrap(), health.admit().unwrap());
+        let (good, bad) = (health.admit(false).unwrap(), health.admit(false).unwrap());
         broken(&health);
         good.answered();
         assert_eq!(health.circuit(), Circuit::Open);
@@ -205,9 +254,9 @@ mod tests {
         // Several threads, so that one waits for the lock while another takes it.
         for n in 0..1000 {
             let health = Health::new(1, Duration::ZERO);
-            let late = [(); 3].map(|()| health.admit().unwrap());
-            health.admit().unwrap().failed();
-            let probe = health.admit().unwrap();
+            let late = [(); 3].map(|()| health.admit(false).unwrap());
+            health.admit(false).unwrap().failed();
+            let probe = health.admit(false).unwrap();
             std::thread::scope(|scope| {
                 for late in late {
                     scope.spawn(|| {
@@ -226,7 +275,7 @@ mod tests {
     #[test]
     fn without_a_limit_it_stays_closed() {
         let health = Health::new(u32::MAX, BACK_OFF);
-        health.admit().unwrap().failed();
+        health.admit(false).unwrap().failed();
         assert_eq!((health.circuit(), health.failures()), (Circuit::Closed, 0));
     }
 }
