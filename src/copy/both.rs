@@ -43,6 +43,69 @@ impl Way {
     }
 }
 
+/// Both directions, polled by their owner.
+#[derive(Debug)]
+pub(crate) struct Both {
+    there: Way,
+    back: Way,
+}
+
+impl Both {
+    pub(crate) fn new() -> Self {
+        Self { there: Way::new(), back: Way::new() }
+    }
+
+    /// Continues, as [`copy_bidirectional`] does.
+    pub(crate) fn poll<A, B>(
+        &mut self,
+        cx: &mut Context<'_>,
+        a: &mut A,
+        b: &mut B,
+    ) -> Poll<Result<(CopyReport, CopyReport), CopyError>>
+    where
+        A: AsyncRead + AsyncWrite + Unpin + 'static,
+        B: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let Self { there, back } = self;
+        let failed = match (there.poll(cx, a, b), back.poll(cx, b, a)) {
+            (Poll::Ready(Err(e)), _) => e.in_direction(Direction::AToB, back.engine.report()),
+            (_, Poll::Ready(Err(e))) => e.in_direction(Direction::BToA, there.engine.report()),
+            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => {
+                return Poll::Ready(Ok((there.engine.report(), back.engine.report())));
+            }
+            _ => return Poll::Pending,
+        };
+        a.end().reset();
+        b.end().reset();
+        Poll::Ready(Err(failed))
+    }
+
+    /// Returns a number that grows whenever bytes are read or written.
+    #[cfg(feature = "relay")]
+    pub(crate) fn progress(&self) -> u64 {
+        [&self.there, &self.back].map(|way| 2 * way.engine.report().bytes + way.engine.pending()).iter().sum()
+    }
+
+    /// Returns whether one direction has ended, and not the other.
+    #[cfg(feature = "relay")]
+    pub(crate) fn has_half_ended(&self) -> bool {
+        self.there.ended != self.back.ended
+    }
+
+    /// Ends both sides before the end of both directions. They are reset if bytes are lost.
+    #[cfg(feature = "relay")]
+    pub(crate) fn give_up<A, B>(&self, a: &mut A, b: &mut B)
+    where
+        A: AsyncRead + AsyncWrite + Unpin + 'static,
+        B: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        if self.there.engine.pending() + self.back.engine.pending() > 0 {
+            a.end().reset();
+            b.end().reset();
+        }
+    }
+}
+
 /// Copies everything from `a` to `b` and from `b` to `a`, until both have ended. Returns the reports in this order.
 ///
 /// The end of one side shuts down the sending side of the other; the other direction continues. A direction has ended
@@ -69,19 +132,6 @@ where
     A: AsyncRead + AsyncWrite + Unpin + 'static,
     B: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let (mut there, mut back) = (Way::new(), Way::new());
-    poll_fn(|cx| {
-        let failed = match (there.poll(cx, a, b), back.poll(cx, b, a)) {
-            (Poll::Ready(Err(e)), _) => e.in_direction(Direction::AToB, back.engine.report()),
-            (_, Poll::Ready(Err(e))) => e.in_direction(Direction::BToA, there.engine.report()),
-            (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => {
-                return Poll::Ready(Ok((there.engine.report(), back.engine.report())));
-            }
-            _ => return Poll::Pending,
-        };
-        a.end().reset();
-        b.end().reset();
-        Poll::Ready(Err(failed))
-    })
-    .await
+    let mut both = Both::new();
+    poll_fn(|cx| both.poll(cx, a, b)).await
 }

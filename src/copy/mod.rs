@@ -59,6 +59,8 @@ mod stats;
 #[cfg_attr(windows, path = "streams_windows.rs")]
 mod streams;
 
+#[cfg(feature = "relay")]
+pub(crate) use both::Both;
 pub use both::copy_bidirectional;
 pub use error::{CopyError, Direction};
 pub use job::{Copier, copy};

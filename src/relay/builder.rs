@@ -16,6 +16,9 @@ pub(super) struct Options {
     pub(super) connect_timeout: Duration,
     pub(super) timeout: Duration,
     pub(super) silence: Duration,
+    pub(super) tunnel: Duration,
+    /// Of the connection of HTTP/2 that requests share.
+    pub(super) age: Duration,
     pub(super) idle: usize,
     pub(super) idle_timeout: Duration,
     pub(super) requests: usize,
@@ -44,6 +47,8 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(30),
             silence: Duration::from_secs(300),
+            tunnel: Duration::from_secs(300),
+            age: Duration::from_secs(600),
             idle: 256,
             idle_timeout: Duration::from_secs(60),
             requests: 10_000,
@@ -117,6 +122,20 @@ impl ProxyBuilder {
         self
     }
 
+    /// Sets the time in which a tunnel may pass on no byte, after which it ends; 5 minutes by default. WebSockets that may be
+    /// quiet for longer need pings. Once one side has sent its end, the time is at most 10 s.
+    pub fn tunnel_timeout(mut self, limit: Duration) -> Self {
+        self.options.tunnel = limit;
+        self
+    }
+
+    /// Sets the age from which on the connection of HTTP/2 gets no more requests; 10 minutes by default. The next one opens
+    /// another, so that changes of addresses are seen; requests in progress end on the old one.
+    pub fn http2_age(mut self, limit: Duration) -> Self {
+        self.options.age = limit;
+        self
+    }
+
     /// Sets the maximum number of idle connections to the upstream; 256 by default.
     pub fn idle_connections(mut self, most: usize) -> Self {
         self.options.idle = most;
@@ -146,7 +165,8 @@ impl ProxyBuilder {
 
     /// Sets the limits of the head of a response: its bytes, 64 KiB by default, and its fields, 100. A response that exceeds
     /// one is answered with 502. Over HTTP/2 the bytes count as
-    /// [RFC 9113 §6.5.2](https://www.rfc-editor.org/rfc/rfc9113#section-6.5.2) says, with 32 for each field.
+    /// [RFC 9113 §6.5.2](https://www.rfc-editor.org/rfc/rfc9113#section-6.5.2) says, with 32 for each field. They also limit the
+    /// trailers of a chunked body, together with all extensions and spaces behind the sizes of its chunks.
     pub fn response_head(mut self, bytes: usize, fields: usize) -> Self {
         self.options.heads = HeadLimits { bytes, fields };
         self

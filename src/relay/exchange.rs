@@ -163,7 +163,7 @@ impl Shared {
 
     /// Returns a connection that is there.
     fn kept(&self) -> Option<Link> {
-        let shared = if self.origin.has_http2() { self.http2.current() } else { None };
+        let shared = if self.origin.has_http2() { self.http2.current(self.options.age) } else { None };
         shared.map(Link::Http2).or_else(|| self.pool.take().map(Link::Http1))
     }
 
@@ -173,7 +173,7 @@ impl Shared {
         if self.origin.expects_http2() {
             // All wait for one connection.
             let turn = timeout(self.origin.limit, self.http2.connecting()).await.map_err(|_| Failure::Timeout)?;
-            if let Some(sender) = self.http2.current() {
+            if let Some(sender) = self.http2.current(self.options.age) {
                 return Ok((Link::Http2(sender), true));
             }
             // Unless the first has agreed on HTTP/1.1.
@@ -278,7 +278,7 @@ impl Shared {
         match protocol {
             Some(protocol) => {
                 fields::set_upgrade(response.headers_mut(), protocol);
-                tokio::spawn(tunnel(client, hyper::upgrade::on(&mut response), place));
+                tokio::spawn(tunnel(client, hyper::upgrade::on(&mut response), self.options.tunnel, place));
             }
             None => response.body_mut().hold(place),
         }

@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::MutexGuard;
+use tokio::time::Instant;
 
 use super::failure::Failure;
 use super::request_body::OutBody;
@@ -27,6 +28,7 @@ pub(super) struct Sender {
     sender: SendRequest<OutBody>,
     /// Number of the connection.
     pub(super) number: u64,
+    since: Instant,
 }
 
 /// The current connection, if there is one.
@@ -68,8 +70,9 @@ impl Http2 {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn current(&self) -> Option<Sender> {
-        self.lock().sender.clone().filter(|current| !current.sender.is_closed())
+    /// Returns the connection, if it is not older than `age`.
+    pub(super) fn current(&self, age: Duration) -> Option<Sender> {
+        self.lock().sender.clone().filter(|current| !current.sender.is_closed() && current.since.elapsed() < age)
     }
 
     /// Waits for the others that connect. The next one is the first to look whether they have succeeded.
@@ -90,7 +93,7 @@ impl Http2 {
         let (sender, connection) = builder.handshake(stream).await.map_err(Failure::Upstream)?;
         let mut current = self.lock();
         current.last += 1;
-        let sender = Sender { sender, number: current.last };
+        let sender = Sender { sender, number: current.last, since: Instant::now() };
         let last = current.sender.replace(sender.clone());
         drop(current);
         drop(last);
@@ -167,7 +170,7 @@ mod tests {
         let sending = tokio::time::timeout(Duration::from_secs(3600), send(sender, request));
         let failed = sending.await.expect("no response in an hour");
         assert!(matches!(failed, Err(Failure::Upstream(_))));
-        assert!(http2.current().is_none(), "the connection is used no more");
+        assert!(http2.current(Duration::MAX).is_none(), "the connection is used no more");
         swallowing.abort();
     }
 
@@ -219,8 +222,8 @@ mod tests {
             connections.push((sender.number, theirs));
         }
         http2.forget(connections[0].0);
-        assert_eq!(http2.current().map(|current| current.number), Some(connections[1].0));
+        assert_eq!(http2.current(Duration::MAX).map(|current| current.number), Some(connections[1].0));
         http2.forget(connections[1].0);
-        assert!(http2.current().is_none());
+        assert!(http2.current(Duration::MAX).is_none());
     }
 }

@@ -85,7 +85,8 @@ use crate::body::direct::DirectBody;
 /// # Upgrades
 ///
 /// Protocol changes of HTTP/1.1, such as WebSockets, are passed on to an upstream of HTTP/1.1: both connections become a
-/// tunnel. Requests to change to `h2c` are answered without the change, because later requests would pass by this proxy.
+/// tunnel, which ends after a [time](ProxyBuilder::tunnel_timeout) without a byte. Requests to change to `h2c` are answered
+/// without the change, because later requests would pass by this proxy.
 /// `CONNECT` gets a 501.
 ///
 /// # Interim responses

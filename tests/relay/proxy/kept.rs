@@ -50,7 +50,8 @@ fn an_idempotent_request_with_a_body_is_sent_again_when_a_kept_connection_ends()
                     stream.read_exact(&mut body).await.unwrap();
                     assert_eq!(body, *b"hello");
                     if nth == 2 {
-                        return drop(asked.fetch_add(1, Ordering::Relaxed));
+                        asked.fetch_add(1, Ordering::Relaxed);
+                        return;
                     }
                     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
                 }
@@ -223,6 +224,31 @@ fn requests_that_were_not_sent_go_over_another_connection() {
             let statuses = timeout(SOON, join_all(asking)).await.expect("responses").into_iter().map(Result::unwrap);
             let good = statuses.filter(|&status| status == 200).count();
             assert!(expected.contains(&good), "{good} of {REQUESTS} by {method}");
+        }
+    });
+}
+
+#[test]
+fn an_old_connection_gets_no_more_requests() {
+    on_both(async || {
+        for (age, expected) in [(Duration::ZERO, 3), (Duration::MAX, 1)] {
+            let accepted = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&accepted);
+            let upstream = raw_upstream(move |stream| {
+                count.fetch_add(1, Ordering::Relaxed);
+                let service = hyper::service::service_fn(async |_| {
+                    Ok::<_, io::Error>(Response::new(Full::new(Bytes::from_static(b"ok"))))
+                });
+                let connection =
+                    http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+                async { drop(connection.await) }
+            })
+            .await;
+            let addr = proxy(plan(upstream, true).http2_age(age)).await;
+            for _ in 0..3 {
+                assert_eq!(Raw::connect(addr).await.get("/").await.0, 200);
+            }
+            assert_eq!(accepted.load(Ordering::Relaxed), expected, "{age:?}");
         }
     });
 }

@@ -140,6 +140,66 @@ fn a_tunnel_keeps_its_place() {
 }
 
 #[test]
+fn a_tunnel_without_a_byte_gives_up_its_place() {
+    on_both(async || {
+        let upstream = raw_upstream(async |mut stream| {
+            head_of(&mut stream).await;
+            let head = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+            stream.write_all(head).await.unwrap();
+            // The end of the client is no reason to leave.
+            std::future::pending().await
+        })
+        .await;
+        let built = plan(upstream, false).tunnel_timeout(Duration::from_millis(100)).build();
+        let addr = proxy_of(built.clone()).await;
+        let mut clients = Vec::new();
+        for _ in 0..2 {
+            let mut client = Raw::connect(addr).await;
+            client.send("GET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").await;
+            assert_eq!(client.head().await.status, 101);
+            clients.push(client);
+        }
+        // One client leaves, and one is silent.
+        clients.pop();
+        soon("both tunnels end", || built.state().in_progress == 0).await;
+        assert_eq!(clients[0].drain().await, b"");
+    });
+}
+
+#[test]
+fn a_slow_upload_does_not_keep_the_circuit_from_closing() {
+    on_both(async || {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let upstream = raw_upstream(move |mut stream| {
+            let fails = count.fetch_add(1, Ordering::Relaxed) == 0;
+            async move {
+                let is_upload = head_of(&mut stream).await.starts_with("POST");
+                match (fails, is_upload) {
+                    (true, _) => {}
+                    (false, true) => std::future::pending().await,
+                    (false, false) => {
+                        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+                    }
+                }
+            }
+        })
+        .await;
+        let built = plan(upstream, false).breaker(1, Duration::from_millis(50)).build();
+        let addr = proxy_of(built.clone()).await;
+        let mut failed = Raw::connect(addr).await;
+        failed.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 0\r\n\r\n").await;
+        assert_eq!(failed.head().await.status, 502);
+        soon("the back-off ends", || built.state().circuit == Circuit::HalfOpen).await;
+        let mut upload = Raw::connect(addr).await;
+        upload.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 10\r\n\r\nx").await;
+        soon("the upload is the probe", || asked.load(Ordering::Relaxed) == 2).await;
+        assert_eq!(Raw::connect(addr).await.get("/").await.0, 200);
+        assert_eq!(built.state().circuit, Circuit::Closed);
+    });
+}
+
+#[test]
 fn a_tunnel_takes_the_place_of_an_idle_connection() {
     on_both(async || {
         let [open, most] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
