@@ -17,7 +17,11 @@ use super::listener::stream_options;
 use super::options::Options;
 use super::race::{Tried, in_turns, race};
 use super::tcp::TcpStream;
+use crate::sys::fd::AsFd;
 use crate::sys::socket;
+
+/// Silence after which the kernel probes the peer, as on accepted connections.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// Default time limit, including the name lookup.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,6 +49,9 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 /// The name is resolved on the blocking pool (`getaddrinfo`). Addresses are tried in the resolver's order, alternating
 /// between the families. The next attempt starts after 250 ms, or at once if one fails. The first connection wins, and
 /// the other attempts are dropped. The total time is limited to [5 s](Self::timeout), which needs the runtime's timer.
+///
+/// The kernel probes a peer that is silent for 60 s (`SO_KEEPALIVE`), so that one that has vanished is noticed after two
+/// minutes, as on [accepted](super::TcpListenerBuilder::keep_alive) connections.
 ///
 /// # Errors
 ///
@@ -147,6 +154,7 @@ async fn connect(addr: SocketAddr, local: Option<IpAddr>) -> io::Result<tokio::n
         SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6()?,
     };
     socket.set_nodelay(true)?;
+    socket::keep_alive(socket.as_fd(), KEEP_ALIVE)?;
     if let Some(local) = local {
         socket::bind_without_port(&socket);
         socket.bind((local, 0).into())?;
@@ -202,5 +210,21 @@ impl<S> fmt::Debug for Connecting<S> {
 impl hyper_util::client::legacy::connect::Connection for TcpStream {
     fn connected(&self) -> hyper_util::client::legacy::connect::Connected {
         hyper_util::client::legacy::connect::Connected::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::SockRef;
+
+    #[tokio::test]
+    async fn the_kernel_probes_the_peer() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stream = Connector::new().connect_to("127.0.0.1", port).await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEP_ALIVE);
     }
 }
