@@ -3,7 +3,7 @@
 //! hyper decodes the first bytes of a body together with the head. It has no way to stop, and does not show its place
 //! in a chunk. So a head that announces chunks is cut off here. The owner of the connection reads the body, or lets hyper.
 
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -29,6 +29,9 @@ const HELD: u8 = 2;
 pub(super) struct HeadFirst {
     stream: Stream,
     hold: Hold,
+    /// Whether the upstream takes no more bytes. Further ones are dropped, because hyper reads nothing after an error, and the
+    /// upstream may have answered before. If it has not, its end is read.
+    is_deaf: bool,
 }
 
 /// Holds the body of a response back from hyper, and counts what hyper holds of the request. Only the task that polls the
@@ -87,11 +90,22 @@ impl Hold {
 
 impl HeadFirst {
     pub(super) fn new(stream: Stream, hold: Hold) -> Self {
-        Self { stream, hold }
+        Self { stream, hold, is_deaf: false }
     }
 
     pub(super) fn into_inner(self) -> Stream {
         self.stream
+    }
+
+    /// Turns the error of a peer that has gone into the success of `all`.
+    fn unless_deaf<T>(&mut self, written: Poll<io::Result<T>>, all: T) -> Poll<io::Result<T>> {
+        match written {
+            Poll::Ready(Err(error)) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                self.is_deaf = true;
+                Poll::Ready(Ok(all))
+            }
+            written => written,
+        }
     }
 
     fn poll_head(&mut self, cx: &mut Context<'_>, mut buf: rt::ReadBufCursor<'_>) -> Poll<io::Result<()>> {
@@ -145,9 +159,12 @@ impl rt::Read for HeadFirst {
 
 impl rt::Write for HeadFirst {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.is_deaf {
+            return Poll::Ready(Ok(bytes.len()));
+        }
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         Owed::wrote(Some(&self.hold.0.owed), &written, &[IoSlice::new(bytes)]);
-        written
+        self.unless_deaf(written, bytes.len())
     }
 
     fn poll_write_vectored(
@@ -155,9 +172,13 @@ impl rt::Write for HeadFirst {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let all = slices.iter().map(|slice| slice.len()).sum();
+        if self.is_deaf {
+            return Poll::Ready(Ok(all));
+        }
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         Owed::wrote(Some(&self.hold.0.owed), &written, slices);
-        written
+        self.unless_deaf(written, all)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -165,11 +186,19 @@ impl rt::Write for HeadFirst {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        if self.is_deaf {
+            return Poll::Ready(Ok(()));
+        }
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.unless_deaf(flushed, ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        if self.is_deaf {
+            return Poll::Ready(Ok(()));
+        }
+        let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.unless_deaf(shut, ())
     }
 }
 
@@ -194,5 +223,34 @@ mod tests {
         ] {
             assert_eq!(chunked_head(other.as_bytes()), None, "{other:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_response_is_read_although_the_upstream_takes_no_more() {
+        use crate::net::Connector;
+        use std::future::poll_fn;
+        use std::io::Write as _;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stream = Connector::new().connect_to("127.0.0.1", port).await.unwrap();
+        let (mut upstream, _) = listener.accept().unwrap();
+        let mut connection = HeadFirst::new(Stream::Tcp(stream), Hold::default());
+        let mut connection = Pin::new(&mut connection);
+        let answer = b"HTTP/1.1 413 Content Too Large\r\n\r\n";
+        upstream.write_all(answer).unwrap();
+        // The response is read later than the connection is reset, by bytes that arrive after the end.
+        drop(upstream);
+        for _ in 0..100 {
+            let written = poll_fn(|cx| rt::Write::poll_write(connection.as_mut(), cx, b"upload")).await;
+            assert_eq!(written.unwrap(), 6);
+            poll_fn(|cx| rt::Write::poll_flush(connection.as_mut(), cx)).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert!(connection.is_deaf);
+        let mut got = [0; 100];
+        let mut buf = rt::ReadBuf::new(&mut got);
+        poll_fn(|cx| rt::Read::poll_read(connection.as_mut(), cx, buf.unfilled())).await.unwrap();
+        assert_eq!(buf.filled(), answer);
+        poll_fn(|cx| rt::Write::poll_shutdown(connection.as_mut(), cx)).await.unwrap();
     }
 }
