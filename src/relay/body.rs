@@ -16,6 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::chunked::Chunked;
+use super::fields::clean_trailers;
 use super::gate::Place;
 use super::http1::Http1;
 use super::pool::Pool;
@@ -227,7 +228,12 @@ impl ResponseBody {
         let Poll::Ready(frame) = self.poll_source(cx) else {
             return self.poll_silence(cx).map(|error| Some(Err(error)));
         };
-        let frame = frame.map(|frame| frame.map_err(|error| self.fail(error)));
+        let mut frame = frame.map(|frame| frame.map_err(|error| self.fail(error)));
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            clean_trailers(trailers);
+        }
         match &frame {
             Some(Ok(frame)) => {
                 self.passed(frame.data_ref().map_or(0, Bytes::len));

@@ -299,6 +299,9 @@ impl Shared {
             // RFC 9112 §6.3: the coding overrides the length.
             fields.remove(CONTENT_LENGTH);
         }
+        if !fields::has_one_length(fields) {
+            return Err(Failure::Invalid("the response has no valid length".to_owned()));
+        }
         fields::remove_hop_by_hop(fields);
         fields::add_via(fields, came_by);
         for name in self.options.stamps.keys() {

@@ -25,8 +25,10 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 
 /// Returns the elements of a list field, without empty ones (RFC 9110 §5.6.1).
 fn words<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    let values = fields.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).map(str::trim).filter(|word| !word.is_empty())
+    let words = fields.get_all(name).into_iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    // An element with other bytes is no reason to overlook its neighbours.
+    let words = words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty() && word.is_ascii());
+    words.filter_map(|word| std::str::from_utf8(word).ok())
 }
 
 /// Removes fields meant for the next hop only.
@@ -62,6 +64,48 @@ pub(super) fn has_other_coding(fields: &HeaderMap) -> bool {
     let mut codings = words(fields, &TRANSFER_ENCODING);
     let is_chunked = codings.next().is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
     fields.contains_key(TRANSFER_ENCODING) && (!is_chunked || codings.next().is_some())
+}
+
+/// Makes `Content-Length` one decimal number, if the message has it (RFC 9110 §8.6). Returns `false` if it has no valid one, or
+/// several.
+pub(super) fn has_one_length(fields: &mut HeaderMap) -> bool {
+    let mut values = fields.get_all(CONTENT_LENGTH).iter();
+    let Some(first) = values.next() else { return true };
+    let is_alone = values.next().is_none();
+    if is_alone && number(first.as_bytes()).is_some() && !first.as_bytes().starts_with(b"0") {
+        return true;
+    }
+    let mut numbers =
+        fields.get_all(CONTENT_LENGTH).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    let Some(length) = numbers.next().and_then(number) else { return false };
+    if !numbers.all(|other| number(other) == Some(length)) {
+        return false;
+    }
+    fields.insert(CONTENT_LENGTH, length.into());
+    true
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii();
+    // Parsing alone would take a sign.
+    text.iter().all(u8::is_ascii_digit).then(|| std::str::from_utf8(text).ok()?.parse().ok())?
+}
+
+/// Removes from trailers what may not be among them (RFC 9110 §6.5.1), and what HTTP/2 forbids everywhere.
+pub(super) fn clean_trailers(trailers: &mut HeaderMap) {
+    remove_hop_by_hop(trailers);
+    trailers.remove(CONTENT_LENGTH);
+    trailers.remove(HOST);
+}
+
+/// Removes fields that servers of CGI, WSGI and PHP cannot tell from those that this proxy sets.
+fn remove_lookalikes(fields: &mut HeaderMap) {
+    let is_set = |name: &str| [FORWARDED_FOR, FORWARDED_PROTO].iter().any(|set| set.as_str() == name);
+    let is_lookalike = |name: &&HeaderName| name.as_str().contains('_') && is_set(&name.as_str().replace('_', "-"));
+    let lookalikes: Vec<HeaderName> = fields.keys().filter(is_lookalike).cloned().collect();
+    for name in lookalikes {
+        fields.remove(name);
+    }
 }
 
 /// Joins the pieces into which HTTP/2 divides a cookie (RFC 9113 §8.2.3).
@@ -114,6 +158,7 @@ pub(super) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, schem
     let host = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
     let fields = request.headers_mut();
     remove_hop_by_hop(fields);
+    remove_lookalikes(fields);
     if trailers {
         // The only value that HTTP/2 allows; gRPC requires it.
         fields.insert(TE, HeaderValue::from_static("trailers"));
@@ -199,6 +244,59 @@ mod tests {
         let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["accept", "te", "via", "x-forwarded-proto"], "te is removed for HTTP/1.1");
+    }
+
+    #[test]
+    fn a_byte_that_is_not_ascii_hides_no_other_word() {
+        let mut request = request(&[("x-secret", "1"), ("http2-settings", "AAMAAABk")]);
+        for (name, value) in [("connection", &b"upgrade, X-Secret, \x80"[..]), ("upgrade", b"h2c, \xff")] {
+            request.headers_mut().insert(name, HeaderValue::from_bytes(value).unwrap());
+        }
+        assert_eq!(upgrade(request.headers()), None, "HTTP/2 is among the protocols");
+        forward(&mut request, None, &HeaderValue::from_static("http"), false);
+        let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["via", "x-forwarded-proto"]);
+    }
+
+    #[test]
+    fn a_length_is_one_number_or_invalid() {
+        for (values, expected) in [
+            (&["5"][..], Some("5")),
+            (&["0"], Some("0")),
+            (&["005"], Some("5")),
+            (&["5, 5"], Some("5")),
+            (&["5", "5 ,5"], Some("5")),
+            (&["5", "6"], None),
+            (&["5, 6"], None),
+            (&["+5"], None),
+            (&["-5"], None),
+            (&["5,"], None),
+            (&[""], None),
+            (&["0x5"], None),
+            (&["99999999999999999999"], None),
+        ] {
+            let mut fields = HeaderMap::new();
+            for value in values {
+                fields.append(CONTENT_LENGTH, HeaderValue::from_static(value));
+            }
+            assert_eq!(has_one_length(&mut fields), expected.is_some(), "{values:?}");
+            if let Some(expected) = expected {
+                let all: Vec<_> = fields.get_all(CONTENT_LENGTH).iter().collect();
+                assert_eq!(all, [expected], "{values:?}");
+            }
+        }
+        assert!(has_one_length(&mut HeaderMap::new()));
+    }
+
+    #[test]
+    fn names_that_a_server_could_fold_into_those_of_the_proxy_are_removed() {
+        let names = ["x_forwarded_for", "x-forwarded_proto", "x_forwarded-for", "x_other", "x_forwarded_fort"];
+        let mut request = request(&names.map(|name| (name, "1")));
+        forward(&mut request, None, &HeaderValue::from_static("http"), false);
+        let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["via", "x-forwarded-proto", "x_forwarded_fort", "x_other"]);
     }
 
     #[test]

@@ -54,7 +54,12 @@ use crate::body::direct::DirectBody;
 /// [scheme](ProxyBuilder::scheme) of its connection, if asked for [`Forwarded`](ProxyBuilder::forwarded), and keep their `Host`.
 /// Responses get `Via` and the fields of [`response_header`](ProxyBuilder::response_header). The fields are of use to the
 /// upstream only if it trusts this proxy alone. Others that clients can invent are passed on as they come, such as
-/// `X-Forwarded-Host`, `X-Forwarded-Port` and `X-Real-IP`: a layer removes them if the upstream would believe them.
+/// `X-Forwarded-Host`, `X-Forwarded-Port` and `X-Real-IP`: a layer removes them if the upstream would believe them. Servers of
+/// CGI, WSGI and PHP take `_` in a name for `-`: `X_Forwarded_For` and `X_Forwarded_Proto` are removed, in all spellings, and
+/// other names with `_` are passed on.
+///
+/// Equal values of `Content-Length` become one number. A request with different or invalid ones gets a 400, and a response
+/// becomes a 502.
 ///
 /// `OPTIONS` and `TRACE` are answered here when their `Max-Forwards` is 0
 /// ([RFC 9110 §7.6.2](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.2)).

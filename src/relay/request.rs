@@ -43,6 +43,13 @@ impl Outgoing {
                 _ => Failure::Refused(StatusCode::NOT_IMPLEMENTED, "this proxy forwards requests and shows none"),
             });
         }
+        if fields::has_other_coding(request.headers()) {
+            let text = "this proxy passes on no transfer coding but chunked";
+            return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
+        }
+        if !fields::has_one_length(request.headers_mut()) {
+            return Err(Failure::Refused(StatusCode::BAD_REQUEST, "the request has no valid length"));
+        }
         let may_change = origin.has_http1() && version == Version::HTTP_11;
         let protocol = fields::upgrade(request.headers()).filter(|_| may_change);
         // A client of IPv4 may have come by a socket of IPv6.

@@ -14,6 +14,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Sleep, sleep};
 
+use super::fields::clean_trailers;
 use super::head_first::Hold;
 use crate::server::body_error::status_of;
 use crate::server::framing::Framing;
@@ -164,7 +165,12 @@ impl Upload {
             ready!(waiting.poll(cx));
             *held = None;
         }
-        let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+        let mut frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            clean_trailers(trailers);
+        }
         self.frames.fetch_add(1, Ordering::Relaxed);
         match &frame {
             Some(Ok(frame)) => {

@@ -42,6 +42,19 @@ async fn read(answer: Response<hyper::body::Incoming>) -> (Vec<u8>, bool) {
 }
 
 #[test]
+fn trailers_that_http2_forbids_end_here() {
+    on_both(async || {
+        let trailers = "Connection: close, x-hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nContent-Length: 9\r\nX-Sum: 2\r\n";
+        let (upstream, _) = pieces(vec![format!("{HEAD}3\r\nabc\r\n0\r\n{trailers}\r\n")]).await;
+        let answer = h2(proxy(plan(upstream, false)).await).await.send_request(request("http://mill/")).await.unwrap();
+        let body = answer.into_body().collect().await.expect("a body");
+        let names: Vec<_> = body.trailers().unwrap().keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["x-sum"]);
+        assert_eq!(body.to_bytes(), "abc");
+    });
+}
+
+#[test]
 fn heads_and_chunks_may_be_cut_anywhere_and_the_connection_is_kept() {
     const WHOLE: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4;x\r\ndefg\r\n0\r\n\r\n";
     on_both(async || {

@@ -1,5 +1,8 @@
 //! Messages whose framing, or whose fields, two servers could read differently.
 
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
 use super::*;
 
 /// Starts an upstream that answers the requests of all connections with these bytes, one after another, and keeps what it
@@ -69,6 +72,82 @@ fn a_body_with_another_coding_is_no_response() {
             let answer = h1(addr).await.send_request(request("/")).await.unwrap();
             assert_eq!(answer.status(), expected, "{coding}");
         }
+    });
+}
+
+#[test]
+fn a_request_with_another_coding_is_not_passed_on() {
+    on_both(async || {
+        let (upstream, seen) = scripted(OK).await;
+        let addr = proxy(plan(upstream, false)).await;
+        for coding in ["gzip, chunked", "chunked, chunked", "identity, chunked", "gzip\r\nTransfer-Encoding: chunked"] {
+            let mut client = Raw::connect(addr).await;
+            client.send(format!("POST / HTTP/1.1\r\nHost: mill\r\nTransfer-Encoding: {coding}\r\n\r\n")).await;
+            client.send("2\r\nok\r\n0\r\n\r\n").await;
+            assert_eq!(client.head().await.status, 501, "{coding}");
+        }
+        assert!(seen.lock().unwrap().is_empty(), "the upstream is not asked");
+    });
+}
+
+#[test]
+fn a_length_is_passed_on_as_one_number() {
+    const SHORT: usize = 5;
+    const LONG: usize = 20_000;
+    on_both(async || {
+        for (length, len, expected) in [
+            ("Content-Length: 5, 5", SHORT, Some("5")),
+            ("Content-Length: 5\r\nContent-Length: 5", SHORT, Some("5")),
+            ("Content-Length: 20000, 20000", LONG, Some("20000")),
+            ("Content-Length: 5\r\nContent-Length: 6", SHORT, None),
+            ("Content-Length: +5", SHORT, None),
+        ] {
+            let upstream = raw_upstream(move |mut stream| async move {
+                let head = head_of(&mut stream).await;
+                let body = if head.starts_with("HEAD") { Vec::new() } else { noise(len) };
+                let answer = [format!("HTTP/1.1 200 OK\r\n{length}\r\n\r\n").as_bytes(), &body].concat();
+                // The proxy may have left.
+                let _ = stream.write_all(&answer).await;
+                let _ = stream.read(&mut [0]).await;
+            })
+            .await;
+            let addr = proxy(plan(upstream, false)).await;
+            for method in ["GET", "HEAD"] {
+                let mut client = Raw::connect(addr).await;
+                client.send(format!("{method} / HTTP/1.1\r\nHost: mill\r\n\r\n")).await;
+                let head = timeout(SOON, client.head()).await.expect("a response");
+                assert_eq!(head.status, if expected.is_some() { 200 } else { 502 }, "{method}, {length}");
+                if let Some(expected) = expected {
+                    assert_eq!(head.field("content-length"), Some(expected), "{method}, {length}");
+                }
+                if method == "GET" && expected.is_some() {
+                    assert!(client.body(len).await.unwrap() == noise(len), "{length}");
+                }
+                let mut request = request("http://mill/");
+                *request.method_mut() = method.parse().unwrap();
+                let answer = h2(addr).await.send_request(request).await.unwrap();
+                let lengths = answer.headers().get_all("content-length").iter().count();
+                assert!(lengths == 1 && (answer.status() == 200) == expected.is_some(), "{method}, {length}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_length_of_a_request_is_one_number() {
+    on_both(async || {
+        let (upstream, seen) = scripted(OK).await;
+        let addr = proxy(plan(upstream, false)).await;
+        let io = TokioIo::new(TcpStream::connect(addr).await.unwrap());
+        let (mut client, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        tokio::spawn(connection);
+        let mut request = Request::post("http://mill/").body(Full::<Bytes>::from("hello")).unwrap();
+        for _ in 0..2 {
+            request.headers_mut().append("content-length", HeaderValue::from_static("5"));
+        }
+        assert_eq!(client.send_request(request).await.unwrap().status(), 200);
+        let seen = soon_seen(&seen, "hello").await;
+        assert_eq!(seen.matches("content-length").count(), 1, "{seen}");
     });
 }
 
