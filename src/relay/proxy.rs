@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
 use tower_service::Service;
 
@@ -68,12 +69,17 @@ use crate::body::direct::DirectBody;
 ///
 /// An upstream that cannot be reached, that fails before the head of its response, or whose response has a transfer coding
 /// other than `chunked`, causes a 502; one that does not answer in [time](ProxyBuilder::timeout) a 504. An upload that exceeds
-/// a [limit](crate::server::Limits) of the server causes its 413 or 408. The texts name no address; the events of `tracing` have the causes. One that fails in the
+/// a [limit](crate::server::Limits) of the server causes its 413 or 408, and one with a transfer coding other than `chunked` a
+/// 501. The texts name no address; the events of `tracing` have the causes. An HTTP/1 connection is closed after a response
+/// that comes before the end of the upload. An upstream that fails in the
 /// body of its response fails that body: an HTTP/1 client's connection ends before the length is reached or without the
 /// last chunk, and an HTTP/2 stream is reset. When the client leaves, the connection to the upstream is closed at once, or
 /// the stream reset.
 ///
-/// Requests above the [limits](ProxyBuilder::requests), or while the [circuit](ProxyBuilder::breaker) is open, get a 503.
+/// Requests above the [limits](ProxyBuilder::requests), or while the [circuit](ProxyBuilder::breaker) is open, get a 503. The
+/// limits are those of all clients together: what one client may take is bounded by the
+/// [connections of an address](crate::server::Limits::per_address) and the [streams](crate::server::Limits::streams) of each. A
+/// `Host` other than the name in the client's TLS handshake is passed on; the upstream may answer it with 421.
 ///
 /// A request is sent again, over a new connection or the one that HTTP/2 shares, in two cases:
 ///
@@ -184,14 +190,21 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let version = request.version();
+        let has_body = !request.body().is_end_stream();
         let shared = Arc::clone(&self.0);
         let outgoing = Outgoing::new(request, &shared.origin, &shared.options);
         Box::pin(async move {
+            let upload = outgoing.as_ref().ok().and_then(|outgoing| outgoing.upload.clone());
             let answered = match outgoing {
                 Ok(outgoing) => shared.answer(outgoing).await,
                 Err(failure) => Err(failure),
             };
             let mut response = answered.unwrap_or_else(Failure::into_response);
+            let is_read = upload.map_or(!has_body, |upload| upload.has_ended());
+            if !is_read && version < Version::HTTP_2 && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                // hyper closes the connection if the rest of the body is not there when the response ends.
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             // The version is that of the client's connection.
             *response.version_mut() = version;
             Ok(response.map(DirectBody::new))

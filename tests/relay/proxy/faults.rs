@@ -35,6 +35,32 @@ fn an_upstream_that_fails_before_its_head_is_said_to() {
 }
 
 #[test]
+fn a_connection_that_ends_after_a_failure_is_said_to() {
+    on_both(async || {
+        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let answers = raw_upstream(async |mut stream| {
+            head_of(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+        })
+        .await;
+        for (upstream, fields, status, closes) in [
+            (gone, "Content-Length: 5", 502, true),
+            (gone, "Content-Length: 0", 502, false),
+            (gone, "Transfer-Encoding: gzip, chunked", 501, true),
+            (answers, "Content-Length: 5", 413, true),
+            (answers, "Content-Length: 0", 413, false),
+        ] {
+            let mut client = Raw::connect(proxy(plan(upstream, false)).await).await;
+            // The body does not come.
+            client.send(format!("POST / HTTP/1.1\r\nHost: mill\r\n{fields}\r\n\r\n")).await;
+            let head = client.head().await;
+            assert_eq!((head.status, head.field("connection")), (status, closes.then_some("close")), "{fields}");
+        }
+    });
+}
+
+#[test]
 fn an_upload_that_takes_its_time_is_not_a_timeout() {
     on_both(async || {
         let addr = proxy(plan(start(mirror).await, false).timeout(Duration::from_millis(150))).await;
