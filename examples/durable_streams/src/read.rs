@@ -173,9 +173,13 @@ impl App {
             for read in self.store.read(&mut part).await.map_err(Refusal::internal)? {
                 bytes.extend_from_slice(&read);
             }
-            let cut = json::cut(stream.kind, &bytes, bytes.len() - 1);
-            if let Some(cut) = cut.filter(|_| !part.range.is_empty()) {
-                bytes.truncate(cut);
+            let last = bytes.len().saturating_sub(READ_MAX);
+            // The first block may have less than a character.
+            if bytes.len() > 4
+                && !part.range.is_empty()
+                && let Some(cut) = json::cut(stream.kind, &bytes[last..], bytes.len() - last - 1)
+            {
+                bytes.truncate(last + cut);
                 break;
             }
         }

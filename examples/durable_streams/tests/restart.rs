@@ -102,6 +102,36 @@ fn an_offset_inside_a_message_is_refused() {
 }
 
 #[test]
+fn events_from_a_file_divide_no_character() {
+    const BLOCK: usize = 256 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path());
+    // Each boundary of blocks is inside a character.
+    let text = format!("a{}", "ä".repeat(BLOCK + 9));
+    server.ask("PUT", "/s", &[TEXT], text.as_bytes());
+    server.stop();
+    // The opening moves the bytes into the file.
+    server = Server::start(dir.path());
+    let mut client = Client::new(server.address);
+    let path = format!("/s?offset=0000000000000000_{:016}&live=sse", BLOCK - 1);
+    assert_eq!(client.ask("GET", &path, &[], b"").unwrap().status, 200);
+    let (mut read, mut events) = (String::new(), 0);
+    loop {
+        let line = client.line();
+        match line.trim_end().strip_prefix("data:") {
+            Some(control) if control.starts_with('{') => events += 1,
+            Some(data) => read += data,
+            None => {}
+        }
+        assert!(events < 10, "events without data");
+        if line.contains("\"upToDate\":true") {
+            break;
+        }
+    }
+    assert!(read == text[BLOCK - 1..], "{} bytes of {}", read.len(), text.len() + 1 - BLOCK);
+}
+
+#[test]
 fn the_journal_is_written_again_and_again() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = Server::start(dir.path());

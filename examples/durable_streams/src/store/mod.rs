@@ -200,7 +200,7 @@ impl Store {
             }
             at = end;
         }
-        if part.sums.next() != Some(sum) {
+        if part.sums.pop_front() != Some(sum) {
             let text = format!("{}: bytes {block:?} are damaged", file.path().display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }

@@ -3,11 +3,11 @@
 //! An append is decided and added to the journal under the lock of its stream. It becomes visible when it is on the
 //! disk. Until a checkpoint or a flush its bytes are kept in `tail`, so memory is bounded by the journal.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-use std::vec;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::sync::Notify;
@@ -85,7 +85,7 @@ pub(crate) struct Part {
     /// Length of the file, as far as the checksums go.
     pub(crate) file_len: u64,
     /// Of the blocks with the range.
-    pub(crate) sums: vec::IntoIter<u32>,
+    pub(crate) sums: VecDeque<u32>,
 }
 
 #[derive(Debug)]
@@ -277,7 +277,7 @@ impl Stream {
         if at < state.written {
             let range = at - stream.base()..end.min(state.written) - stream.base();
             let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
-            let sums = state.sums[blocks].to_vec().into_iter();
+            let sums = state.sums[blocks].iter().copied().collect();
             return Place::File(Part { id: stream.meta.id, range, file_len: state.written - stream.base(), sums });
         }
         let from = usize::try_from(at - state.written).unwrap_or(usize::MAX).min(state.tail.len());

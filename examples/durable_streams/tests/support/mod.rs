@@ -35,7 +35,7 @@ fn command(dir: &Path) -> Command {
 #[allow(dead_code, reason = "not every program needs it")]
 pub(crate) fn refused(dir: &Path) -> String {
     let mut child = command(dir).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    for _ in 0..100 {
+    for _ in 0..600 {
         if let Some(status) = child.try_wait().unwrap() {
             assert!(!status.success());
             let mut text = String::new();
@@ -126,6 +126,14 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         Self(BufReader::new(stream))
+    }
+
+    /// Returns the next line of an answer without a length.
+    #[allow(dead_code, reason = "not every program needs it")]
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line
     }
 
     /// Sends a request. Returns `None` if the server ends before it has answered.
