@@ -30,6 +30,10 @@ use crate::takeover::{ALL, Over, TLS};
 /// Timeout that only a hang reaches.
 const LONG: Duration = Duration::from_secs(60);
 const LENGTH: usize = 1 << 20;
+/// A body that is too large, and does not fit into the buffers of a connection.
+const TOO_LARGE: usize = 8 << 20;
+/// Clients of each kind that leave.
+const CLIENTS: usize = 5;
 
 const H2C: &str = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAA\r\n";
 const WEBSOCKET: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
@@ -180,11 +184,6 @@ impl Server {
     }
 }
 
-/// Returns the clients of each kind, and the length of a body that is too large. More if `MILLSTREAM_SLOW` is set.
-fn scale() -> (usize, usize) {
-    if std::env::var_os("MILLSTREAM_SLOW").is_some() { (20, 20_000_000) } else { (1, 8_000_000) }
-}
-
 /// Runs `test` with each kind of stream, with takeover on and off.
 async fn on_all(test: impl AsyncFn(Over, bool)) {
     for over in ALL {
@@ -202,16 +201,16 @@ fn get(path: &str, fields: &str) -> String {
 fn a_client_that_offers_an_upgrade_can_send_its_body_until_its_answer() {
     on_both(async || {
         on_all(async |over, takeover| {
-            let ((clients, len), body) = (scale(), vec![b'x'; scale().1]);
+            let body = vec![b'x'; TOO_LARGE];
             let limited = Server::start(over, takeover, Limits::default()).await;
             let ignored = Server::start(over, takeover, Limits::default().streaming(|_| true)).await;
             // Refused by the server, not read by the service, and answered while a task waits for the upgrade.
             let cases =
                 [(&limited, "/length", 413, ""), (&ignored, "/", 200, "hello"), (&ignored, "/refused", 200, "hello")];
             for (server, path, status, answer) in cases {
-                for fields in ["", H2C, WEBSOCKET].into_iter().cycle().take(3 * clients) {
+                for fields in ["", H2C, WEBSOCKET] {
                     let mut client = server.connect().await;
-                    let fields = format!("{fields}Content-Length: {len}");
+                    let fields = format!("{fields}Content-Length: {TOO_LARGE}");
                     client.send(format!("POST {path} HTTP/1.1\r\nHost: mill\r\n{fields}\r\n\r\n")).await;
                     let sent = timeout(LONG, client.io.write_all(&body)).await;
                     sent.expect("the server reads").expect("no reset");
@@ -235,10 +234,9 @@ fn clients_that_offer_an_upgrade_and_leave_leave_no_task() {
     on_both(async || {
         on_all(async |over, takeover| {
             let server = Server::start(over, takeover, Limits::default()).await;
-            let clients = 5 * scale().0;
             for (path, fields) in [("/", ""), ("/", H2C), ("/", WEBSOCKET), ("/refused", H2C), ("/pieces", H2C)] {
                 for reads in [true, false] {
-                    for _ in 0..clients {
+                    for _ in 0..CLIENTS {
                         let mut client = server.connect().await;
                         client.send(get(path, fields)).await;
                         if reads {
@@ -250,7 +248,7 @@ fn clients_that_offer_an_upgrade_and_leave_leave_no_task() {
             }
             assert_eq!(server.scene.upgraded.load(Ordering::SeqCst), 0);
             for talks in [true, false] {
-                for _ in 0..clients {
+                for _ in 0..CLIENTS {
                     let mut client = server.connect().await;
                     // On a used connection too.
                     client
@@ -267,7 +265,7 @@ fn clients_that_offer_an_upgrade_and_leave_leave_no_task() {
                 }
                 server.left("upgraded").await;
             }
-            assert_eq!(server.scene.upgraded.load(Ordering::SeqCst), 2 * clients);
+            assert_eq!(server.scene.upgraded.load(Ordering::SeqCst), 2 * CLIENTS);
             server.signal.send(()).unwrap();
             timeout(LONG, server.ended).await.expect("an end").unwrap().unwrap();
         })

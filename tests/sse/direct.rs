@@ -199,7 +199,7 @@ fn the_hub_writes_to_readers_that_offer_an_upgrade() {
             assert_eq!(reader.head().await.status, 200);
             timeout(SOON, until(&hub, |stats| stats.direct == 1)).await.expect("the hub writes");
             send(&hub, "event");
-            assert_eq!(reader.body(18).await.unwrap(), b"D\r\ndata: event\n\n\r\n");
+            assert!(reader.body(16).await.unwrap().ends_with(b"\r\ndata: event\n"));
             drop(reader);
             until(&hub, |stats| stats.subscribers == 0).await;
         }
