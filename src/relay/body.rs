@@ -19,6 +19,7 @@ use super::chunked::Chunked;
 use super::fields::clean_trailers;
 use super::gate::Place;
 use super::http1::Http1;
+use super::http2::{Wide, needs_wide};
 use super::pool::Pool;
 use super::silence::Silence;
 use super::stream::{Stream, inner};
@@ -45,6 +46,8 @@ pub(super) struct ResponseBody {
     peeked: Option<Peeked>,
     /// The place of the request, up to the end of its response.
     place: Option<Place>,
+    /// That of the response, if its window is wide.
+    window: Option<Wide>,
 }
 
 type Peeked = Option<io::Result<Frame<Bytes>>>;
@@ -63,7 +66,7 @@ enum Source {
 impl ResponseBody {
     fn new(source: Source, left: Option<u64>, silence: Duration) -> Self {
         let silence = Silence::new(silence);
-        Self { source, left, silence, pool: None, may_take: false, peeked: None, place: None }
+        Self { source, left, silence, pool: None, may_take: false, peeked: None, place: None, window: None }
     }
 
     pub(super) fn text(text: Bytes) -> Self {
@@ -104,6 +107,11 @@ impl ResponseBody {
         self.place = Some(place).filter(|_| !matches!(self.source, Source::Ended));
     }
 
+    /// Keeps the place of a wide window until the body ends, if the window is that of HTTP/2 and not soon needless.
+    pub(super) fn hold_window(&mut self, wide: Option<Wide>) {
+        self.window = wide.filter(|_| matches!(self.source, Source::Spawned(_)) && needs_wide(self.left));
+    }
+
     /// Ends the body in order. Gives the connection back, and then the place.
     fn end(&mut self) {
         let source = std::mem::replace(&mut self.source, Source::Ended);
@@ -121,13 +129,13 @@ impl ResponseBody {
                 pool.put(connection);
             }
         }
-        self.place = None;
+        (self.place, self.window) = (None, None);
     }
 
     fn fail(&mut self, error: io::Error) -> io::Error {
         self.source = Source::Ended;
         self.pool = None;
-        self.place = None;
+        (self.place, self.window) = (None, None);
         error
     }
 

@@ -18,7 +18,7 @@ use super::fields;
 use super::gate::{Full, Gate, Place};
 use super::health::Health;
 use super::http1::Http1;
-use super::http2::{self, Http2, Processed, Sender};
+use super::http2::{self, Connections, Http2, Processed, Sender};
 use super::origin::Origin;
 use super::pool::Pool;
 use super::request::{Outgoing, head, into_http1, into_http2};
@@ -42,7 +42,7 @@ pub(super) struct Shared {
     pub(super) pool: Arc<Pool>,
     pub(super) gate: Gate,
     pub(super) health: Health,
-    http2: Http2,
+    http2: Connections,
     /// For bodies of requests, in bytes.
     room: Arc<Semaphore>,
 }
@@ -61,7 +61,7 @@ impl Shared {
         let gate = Gate::new(options.requests, options.queue.0, options.queue.1);
         let health = Health::new(options.breaker.0, options.breaker.1);
         let room = Arc::new(Semaphore::new(ALL_KEPT));
-        Self { origin, options, pool, gate, health, http2: Http2::default(), room }
+        Self { origin, options, pool, gate, health, http2: Connections::default(), room }
     }
 
     pub(super) async fn answer(&self, outgoing: Outgoing) -> Answered {
@@ -110,13 +110,14 @@ impl Shared {
     /// Sends a request by a kept connection, or by a new one. It is sent again if the upstream has certainly not processed it,
     /// or if a kept connection fails and the request is idempotent.
     async fn exchange(&self, mut request: Request<OutBody>, upload: Option<Arc<Upload>>) -> Answered {
-        let mut kept = self.kept();
+        let (http2, wide) = self.http2.choose();
+        let mut kept = self.kept(http2);
         let mut may_fail = request.method().is_idempotent();
         let (mut left, mut failing_since) = (AGAIN, None);
         loop {
             let (link, is_kept) = match kept.take() {
                 Some(link) => (link, true),
-                None => Box::pin(self.connect()).await?,
+                None => Box::pin(self.connect(http2)).await?,
             };
             may_fail &= is_kept;
             let is_http2 = matches!(link, Link::Http2(_));
@@ -128,11 +129,15 @@ impl Shared {
             }
             let sent = match link {
                 Link::Http1(connection) => self.by_http1(connection, request, upload.clone()).await,
-                Link::Http2(sender) => Box::pin(self.by_http2(sender, request, upload.as_deref())).await,
+                Link::Http2(sender) => Box::pin(self.by_http2(http2, sender, request, upload.as_deref())).await,
             };
             let failure = match sent {
                 Err(failure @ (Failure::Unsent(_) | Failure::Upstream(_))) => failure,
-                done => return done,
+                Err(failure) => return Err(failure),
+                Ok(mut response) => {
+                    response.body_mut().hold_window(wide);
+                    return Ok(response);
+                }
             };
             let cost = match &failure {
                 Failure::Unsent(_) if is_http2 => 1,
@@ -162,18 +167,18 @@ impl Shared {
     }
 
     /// Returns a connection that is there.
-    fn kept(&self) -> Option<Link> {
-        let shared = if self.origin.has_http2() { self.http2.current(self.options.age) } else { None };
+    fn kept(&self, http2: &Http2) -> Option<Link> {
+        let shared = if self.origin.has_http2() { http2.current(self.options.age) } else { None };
         shared.map(Link::Http2).or_else(|| self.pool.take().map(Link::Http1))
     }
 
     /// Returns the shared connection if there is one now, or a new one, and whether it was there.
-    async fn connect(&self) -> Result<(Link, bool), Failure> {
+    async fn connect(&self, http2: &Http2) -> Result<(Link, bool), Failure> {
         let mut connecting = None;
         if self.origin.expects_http2() {
             // All wait for one connection.
-            let turn = timeout(self.origin.limit, self.http2.connecting()).await.map_err(|_| Failure::Timeout)?;
-            if let Some(sender) = self.http2.current(self.options.age) {
+            let turn = timeout(self.origin.limit, http2.connecting()).await.map_err(|_| Failure::Timeout)?;
+            if let Some(sender) = http2.current(self.options.age) {
                 return Ok((Link::Http2(sender), true));
             }
             // Unless the first has agreed on HTTP/1.1.
@@ -181,7 +186,7 @@ impl Shared {
         }
         let (stream, is_http2) = self.origin.connect(false).await?;
         let link = match is_http2 {
-            true => Link::Http2(self.http2.begin(stream, self.options.heads.bytes).await?),
+            true => Link::Http2(http2.begin(stream, self.options.heads.bytes).await?),
             false => Link::Http1(self.begin(stream)),
         };
         drop(connecting);
@@ -234,7 +239,13 @@ impl Shared {
         }))
     }
 
-    async fn by_http2(&self, sender: Sender, mut request: Request<OutBody>, upload: Option<&Upload>) -> Answered {
+    async fn by_http2(
+        &self,
+        http2: &Http2,
+        sender: Sender,
+        mut request: Request<OutBody>,
+        upload: Option<&Upload>,
+    ) -> Answered {
         into_http2(&mut request, &self.origin);
         let number = sender.number;
         let answered = self.in_time(upload, http2::send(sender, request)).await.and_then(|answered| answered);
@@ -242,7 +253,7 @@ impl Shared {
             Ok(_) => {}
             Err(Failure::Upstream(error)) if http2::is_of_stream(error) => {}
             // The connection has ended, or may be dead.
-            Err(_) => self.http2.forget(number),
+            Err(_) => http2.forget(number),
         }
         Ok(answered?.map(|body| self.spawned(body)))
     }

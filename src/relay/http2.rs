@@ -1,4 +1,8 @@
-//! The connection to an upstream that speaks HTTP/2, which all requests share.
+//! The connections to an upstream that speaks HTTP/2, which all requests share.
+//!
+//! Most requests share one connection whose windows are wide enough for a distant upstream: a response carries
+//! [`WIDE`] bytes in each round trip, and as many are in memory if its client reads slower than the upstream sends. While
+//! [`WIDE_RESPONSES`] are in progress, further requests share a second connection with narrow windows.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,14 +11,17 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::sync::MutexGuard;
+use tokio::sync::{MutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::failure::Failure;
 use super::request_body::OutBody;
 
 /// Bytes of a response that are read ahead of the client.
-const WINDOW: u32 = 64 << 10;
+const WIDE: u32 = 4 << 20;
+const NARROW: u32 = 64 << 10;
+/// Responses with [`WIDE`] windows. Together they hold at most 256 MiB.
+const WIDE_RESPONSES: usize = 64;
 /// The same of all responses: as much as possible, because the readers of some must not stop the others.
 const ALL_WINDOWS: u32 = i32::MAX as u32;
 /// Silence after which the connection is tested while it has requests, so that a host that vanishes is noticed.
@@ -31,9 +38,42 @@ pub(super) struct Sender {
     since: Instant,
 }
 
+/// The connections that requests share.
+pub(super) struct Connections {
+    wide: Http2,
+    narrow: Http2,
+    places: Arc<Semaphore>,
+}
+
+/// The place of a response with a wide window, up to its end.
+pub(super) type Wide = OwnedSemaphorePermit;
+
+impl Default for Connections {
+    fn default() -> Self {
+        let places = Arc::new(Semaphore::new(WIDE_RESPONSES));
+        Self { wide: Http2::new(WIDE), narrow: Http2::new(NARROW), places }
+    }
+}
+
+impl Connections {
+    /// Returns the connection for the next request, with a place if its window is wide.
+    pub(super) fn choose(&self) -> (&Http2, Option<Wide>) {
+        match Arc::clone(&self.places).try_acquire_owned() {
+            Ok(place) => (&self.wide, Some(place)),
+            Err(_) => (&self.narrow, None),
+        }
+    }
+}
+
+/// Returns whether a response that still has `left` bytes may hold more than over a narrow connection.
+pub(super) fn needs_wide(left: Option<u64>) -> bool {
+    left.is_none_or(|left| left > u64::from(NARROW))
+}
+
 /// The current connection, if there is one.
-#[derive(Default)]
 pub(super) struct Http2 {
+    /// Bytes of a response that are read ahead of the client.
+    window: u32,
     current: Arc<Mutex<Current>>,
     connecting: tokio::sync::Mutex<()>,
 }
@@ -66,6 +106,10 @@ fn forget(current: &Mutex<Current>, number: u64) {
 }
 
 impl Http2 {
+    fn new(window: u32) -> Self {
+        Self { window, current: Arc::default(), connecting: tokio::sync::Mutex::default() }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Current> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,7 +130,7 @@ impl Http2 {
         S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     {
         let mut builder = Builder::new(TokioExecutor::new());
-        builder.initial_stream_window_size(WINDOW).initial_connection_window_size(ALL_WINDOWS);
+        builder.initial_stream_window_size(self.window).initial_connection_window_size(ALL_WINDOWS);
         builder.max_header_list_size(head.try_into().unwrap_or(u32::MAX));
         builder.initial_max_send_streams(AT_FIRST);
         builder.timer(TokioTimer::new()).keep_alive_interval(PING);
@@ -161,7 +205,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_host_that_vanishes_is_noticed() {
         let (ours, mut theirs) = duplex(1 << 16);
-        let http2 = Http2::default();
+        let http2 = Http2::new(WIDE);
         let Ok(sender) = http2.begin(TokioIo::new(ours), 1000).await else { panic!("no connection") };
         // Settings and their acknowledgement, and no more.
         theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0]).await.unwrap();
@@ -188,7 +232,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_waits_keeps_no_sender() {
         let (ours, _theirs) = duplex(1 << 16);
-        let http2 = Http2::default();
+        let http2 = Http2::new(WIDE);
         let Ok(sender) = http2.begin(TokioIo::new(ours), 1000).await else { panic!("no connection") };
         let number = sender.number;
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -205,7 +249,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_that_ends_leaves_no_sender() {
         let (ours, theirs) = duplex(1 << 16);
-        let http2 = Http2::default();
+        let http2 = Http2::new(WIDE);
         assert!(http2.begin(TokioIo::new(ours), 1000).await.is_ok());
         assert!(http2.lock().sender.is_some());
         drop(theirs);
@@ -214,7 +258,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_fails_late_gives_up_its_own_connection() {
-        let http2 = Http2::default();
+        let http2 = Http2::new(WIDE);
         let mut connections = Vec::new();
         for _ in 0..2 {
             let (ours, theirs) = duplex(1 << 16);

@@ -28,13 +28,15 @@ struct Frames {
     stream: TcpStream,
     /// Data of the requests, in the order of arrival.
     data: Vec<u8>,
+    /// What a response may send before the proxy reads it.
+    window: u32,
 }
 
 impl Frames {
     /// With windows of 1 MiB, for each stream and for all.
     async fn begin(mut stream: TcpStream) -> Self {
         stream.read_exact(&mut [0; 24]).await.unwrap();
-        let mut this = Self { stream, data: Vec::new() };
+        let mut this = Self { stream, data: Vec::new(), window: 0 };
         this.send(SETTINGS, 0, 0, &[0, 4, 0, 16, 0, 0]).await;
         this.send(WINDOW_UPDATE, 0, 0, &[0, 16, 0, 0]).await;
         this
@@ -60,6 +62,10 @@ impl Frames {
             let [a, b, c, kind, flags, id @ ..] = head;
             let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
             self.stream.read_exact(&mut payload).await.ok()?;
+            if kind == SETTINGS && flags & ACK == 0 {
+                let window = payload.chunks(6).find(|entry| entry[..2] == [0, 4]).expect("a window");
+                self.window = u32::from_be_bytes(window[2..].try_into().unwrap());
+            }
             if kind == DATA {
                 self.data.append(&mut payload);
             }
@@ -306,6 +312,46 @@ fn a_body_that_a_layer_has_read_is_not_announced() {
                 let seen = String::from_utf8(seen).unwrap();
                 assert!(status == 200 && seen.contains("\"content-length\": \"0\""), "{status} {seen}");
             }
+        }
+    });
+}
+
+#[test]
+fn few_responses_have_wide_windows_and_further_ones_narrow_ones() {
+    on_both(async || {
+        let windows = Arc::<Mutex<Vec<u32>>>::default();
+        let of_requests = Arc::clone(&windows);
+        let addr = raw_upstream(move |stream| {
+            let windows = Arc::clone(&of_requests);
+            async move {
+                let mut frames = Frames::begin(stream).await;
+                while let Some((id, _)) = frames.request().await {
+                    windows.lock().unwrap().push(frames.window);
+                    // `:status: 200`, and the body does not end.
+                    frames.send(HEADERS, END_HEADERS, id, &[0x88]).await;
+                }
+            }
+        })
+        .await;
+        let proxy = proxy(plan(addr, true)).await;
+        let next = async || {
+            let mut client = Raw::connect(proxy).await;
+            client.ask("/").await;
+            assert_eq!(client.head().await.status, 200);
+            (client, windows.lock().unwrap().last().copied())
+        };
+        let mut clients = Vec::new();
+        for _ in 0..64 {
+            let (client, window) = next().await;
+            assert_eq!(window, Some(4 << 20));
+            clients.push(client);
+        }
+        let (_narrow, window) = next().await;
+        assert_eq!(window, Some(64 << 10));
+        // A client that leaves frees the place of its response.
+        clients.pop();
+        while next().await.1 != Some(4 << 20) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });
 }
