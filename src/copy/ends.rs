@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite};
 
 use super::streams::Stream;
 use crate::fs::{FileReader, FileWriter, Metadata, Step};
+use crate::sys::errno::Errno;
 use crate::sys::fd::AsFd;
 use crate::sys::{call, socket, transfer};
 
@@ -104,8 +105,9 @@ pub(super) enum Settling {
 }
 
 impl Handle<'_> {
-    /// Finishes pending operations of the handle and returns the file at its position. `None` if the position does not
-    /// apply: not a regular file, or open for appending.
+    /// Finishes pending operations of the handle and returns the file at its position. `None` if the handle itself must
+    /// be read or written: the position does not apply, because it is not a regular file or open for appending, or no
+    /// descriptor is free for a duplicate.
     pub(super) fn poll_open(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,8 +130,14 @@ impl Handle<'_> {
                 }
                 let position = ready!(file.as_mut().poll_complete(cx)).map_err(open)?;
                 // A duplicate, because work on the blocking pool may outlive the handle.
-                let shared = file.as_fd().try_clone_to_owned().map_err(open)?;
-                (Arc::new(shared.into()), position)
+                match file.as_fd().try_clone_to_owned() {
+                    Ok(shared) => (Arc::new(shared.into()), position),
+                    // Reading and writing the handle needs no more descriptors.
+                    Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::MFILE | Errno::NFILE)) => {
+                        return Poll::Ready(Ok(None));
+                    }
+                    Err(e) => return Poll::Ready(Err(open(e))),
+                }
             }
             Self::Reader(reader) => {
                 let position = ready!(Pin::new(&mut **reader).poll_complete(cx)).map_err(open)?;

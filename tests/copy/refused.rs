@@ -1,15 +1,17 @@
 //! A copy whose path is refused by the kernel continues on another path from the correct byte. On a file system that
 //! can share blocks, the copy shares them.
 
+use std::os::fd::AsRawFd;
 use std::path::Path as FilePath;
 
 use super::ends::{self, Got, Source, Target, tcp};
 use crate::support::http::{Flavour, sha256};
 use crate::support::mounts::Mount;
-use crate::support::{child, lacks, noise, seccomp};
+use crate::support::{alone, child, lacks, noise, seccomp};
 use millstream::Capabilities;
 use millstream::copy::{Copier, CopyPath, CopyReport, copy};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -295,5 +297,31 @@ fn a_disk_that_is_full_is_an_error_after_what_fits() {
         let written = std::fs::metadata(&path).unwrap().len();
         // Bytes buffered by tokio's file count as written.
         assert!(written == error.report().bytes || (written < error.report().bytes && lacks("splice")), "{error}");
+    });
+}
+
+/// The kernel copies from and to duplicates of tokio's files, because its calls may outlive the handles.
+#[test]
+fn files_of_tokio_are_copied_without_free_descriptors() {
+    if alone::ran_in_child() {
+        return;
+    }
+    Capabilities::get();
+    let bytes = noise(LEN);
+    block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        std::fs::write(&from, &bytes).unwrap();
+        let mut source = tokio::fs::File::open(&from).await.unwrap();
+        let mut target = tokio::fs::File::create(&to).await.unwrap();
+        let limit = getrlimit(Resource::Nofile);
+        let mut low = limit;
+        low.current = Some(tempfile::tempfile().unwrap().as_raw_fd() as u64);
+        setrlimit(Resource::Nofile, low).unwrap();
+        let report = copy(&mut source, &mut target).await;
+        setrlimit(Resource::Nofile, limit).unwrap();
+        assert_eq!(report.unwrap().bytes, LEN as u64);
+        target.sync_all().await.unwrap();
+        assert!(std::fs::read(&to).unwrap() == bytes);
     });
 }
