@@ -68,8 +68,19 @@ pub(super) const OPEN: Alone = Alone::Pool;
 /// Bytes in the page cache are read at once, up to 64 KiB, on the same thread. Everything else uses io_uring, together
 /// with operations of other tasks in the same turn, or the blocking pool; see [`runtime::Io`](crate::runtime::Io). Where
 /// there is io_uring, four reads in a row that are not in the page cache send the reads behind them to it at once. Every
-/// 128th of these looks into the page cache first, and ends this if it finds its bytes. A runtime thread never blocks on the disk. The status of an open file is also read at once: local file systems have it
-/// in memory, a network file system may ask its server.
+/// 128th of these looks into the page cache first, and ends this if it finds its bytes. A runtime thread never blocks on
+/// the disk. The status of an open file is also read at once: local file systems have it in memory, a network file
+/// system may ask its server.
+///
+/// Three things can hold a runtime thread, or fail:
+///
+/// * One read of hundreds of MiB by io_uring: if the bytes are in the page cache, the kernel copies them during the
+///   submission. Read long ranges in parts, or by a [`FileReader`](super::FileReader).
+/// * A file system whose server is a process (FUSE, [fuse(4)](https://man7.org/linux/man-pages/man4/fuse.4.html)): opening
+///   a file waits for its answer on the runtime thread, except with [`Io::Epoll`](crate::runtime::Io::Epoll).
+/// * A file that was opened with `O_DIRECT`, for [`from_std`](Self::from_std): offsets, lengths and buffers are not aligned
+///   for it, and reads and writes may fail with `EINVAL`
+///   ([open(2)](https://man7.org/linux/man-pages/man2/open.2.html)).
 ///
 /// # Errors
 ///
