@@ -253,7 +253,7 @@ mod tests {
             assert!(report(&error).contains("openat2"), "{error}");
             return;
         }
-        // Capabilities are probed once per process, so this test needs its own process.
+        // The answers of probes are kept by the process, so this test needs its own.
         let child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "fs::root::tests::without_openat2_there_is_no_root"])
             .env(CHILD, "1")

@@ -1,7 +1,7 @@
 //! The only module that calls Linux.
 //!
 //! ```text
-//!  caps      capabilities of this machine, probed once, with the reason for every "no"
+//!  caps      capabilities of this machine, probed at first use, with the reason for every "no"
 //!  clock     a cheap clock
 //!  cpu       CPU affinity of threads
 //!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
