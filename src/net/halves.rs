@@ -35,6 +35,7 @@ pub struct OwnedWriteHalf<S: Inner = TcpStream> {
 
 /// The halves are not of one stream. Holds them.
 #[derive(Debug)]
+#[allow(clippy::exhaustive_structs, reason = "its fields are all that it has, as with tokio's")]
 pub struct ReuniteError<S: Inner = TcpStream>(pub OwnedReadHalf<S>, pub OwnedWriteHalf<S>);
 
 pub(super) fn split<S: Inner>(stream: &mut S) -> (ReadHalf<'_, S>, WriteHalf<'_, S>) {

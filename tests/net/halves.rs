@@ -257,6 +257,9 @@ async fn addresses_name_unix_sockets() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::SocketAddr;
 
+    if crate::support::portable("abstract names and credentials are not queried") {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let name = format!("millstream halves {}", std::process::id());
     for addr in
