@@ -285,12 +285,12 @@ mod tests {
     #[test]
     fn an_attempt_gets_what_others_got_and_the_rest() {
         let room = Arc::new(Semaphore::new(ALL_KEPT));
-        let (client, mut frames) = mpsc::unbounded_channel();
+        let (client, mut frames) = mpsc::channel(8);
         let frames = futures_util::stream::poll_fn(move |cx| frames.poll_recv(cx));
         let (mut first, upload) = OutBody::new(StreamBody::new(frames));
         let upload = upload.unwrap();
         upload.keep(&room);
-        let send = |text: &'static str| client.send(Ok::<_, BoxError>(Frame::data(text.into()))).unwrap();
+        let send = |text: &'static str| client.try_send(Ok::<_, BoxError>(Frame::data(text.into()))).unwrap();
         send("he");
         send("llo");
         assert_eq!(read(&mut first), (b"hello".to_vec(), false));
