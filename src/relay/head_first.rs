@@ -234,7 +234,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let stream = Connector::new().connect_to("127.0.0.1", port).await.unwrap();
         let (mut upstream, _) = listener.accept().unwrap();
-        let mut connection = HeadFirst::new(Stream::Tcp(stream), Hold::default());
+        let mut connection = HeadFirst::new(Stream::Tcp(stream), Hold::new());
         let mut connection = Pin::new(&mut connection);
         let answer = b"HTTP/1.1 413 Content Too Large\r\n\r\n";
         upstream.write_all(answer).unwrap();
