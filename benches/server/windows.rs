@@ -1,7 +1,7 @@
 //! Uploads over HTTP/2 with a long round trip: growing windows against fixed ones.
 //!
 //! A relay delays every byte by 25 ms each way, so a round trip is 50 ms. The server, the client and the relay share
-//! this program. A fixed window of 64 KiB needs 64 round trips for 4 MiB, our default of 2 MiB two; a growing window
+//! this program. A fixed window of 64 KiB needs 64 round trips for 4 MiB, our default of 3 MiB two; a growing window
 //! doubles, up to 16 MiB. *hyper* is its default, 1 MiB for each stream and for the connection. Then a second upload of
 //! the same size is timed on the same connection, with grown windows. Nearly all of the time is waiting.
 

@@ -84,7 +84,7 @@ impl Default for Limits {
             per_address: 1000,
             exempt: Trusted::private(),
             streams: 100,
-            stream_window: 2 << 20,
+            stream_window: 3 << 20,
             connection_window: 4 << 20,
             adaptive_window: false,
             buffer: 64 << 10,
@@ -250,8 +250,8 @@ impl Limits {
         self
     }
 
-    /// HTTP/2: sets the bytes of a request body in flight before the service reads them: 2 MiB, at most 2 GiB. A client
-    /// at a distance sends this much in each round trip: with 50 ms, 40 MB/s. Keep it below
+    /// HTTP/2: sets the bytes of a request body in flight before the service reads them: 3 MiB, at most 2 GiB. A client
+    /// at a distance sends this much in each round trip: with 50 ms, 60 MB/s. Keep it below
     /// [`connection_window`](Self::connection_window), so that an unread body does not stall others.
     ///
     /// A service that reads slower than the client sends lets the server hold this much of each body. Connections that

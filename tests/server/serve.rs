@@ -343,7 +343,7 @@ async fn http2_clients_are_told_the_limits() {
         found.map(|entry| u32::from_be_bytes(entry[2..].try_into().unwrap()))
     };
     assert_eq!(value(3), Some(100), "MAX_CONCURRENT_STREAMS");
-    assert_eq!(value(4), Some(2 << 20), "INITIAL_WINDOW_SIZE");
+    assert_eq!(value(4), Some(3 << 20), "INITIAL_WINDOW_SIZE");
     assert_eq!(value(6), Some(16 << 10), "MAX_HEADER_LIST_SIZE");
     // The connection's window starts at 65 535 bytes; WINDOW_UPDATE opens it.
     let window = loop {

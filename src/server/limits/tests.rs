@@ -16,7 +16,7 @@ fn the_defaults_are_as_documented() {
     assert_eq!((limits.body_rate, limits.write_rate, limits.body), (1024, 8192, 2_097_152));
     assert_eq!((limits.head, limits.uri, limits.fields), (16 * KIB, 8 * KIB, 100));
     assert_eq!((limits.connections, limits.per_address, limits.streams), (10_000, 1000, 100));
-    assert_eq!((limits.stream_window, limits.connection_window), (2 << 20, 4 << 20));
+    assert_eq!((limits.stream_window, limits.connection_window), (3 << 20, 4 << 20));
     assert_eq!((limits.buffer, limits.budget), (64 * KIB, 256 * MIB));
 }
 

@@ -39,8 +39,8 @@ fn fixed_windows_are_kept_and_adaptive_ones_grow_to_what_the_distance_needs() {
             flavour.runtime().block_on(async {
                 let delay = Duration::from_millis(5);
                 let fixed = on_their_way(Limits::default(), delay).await;
-                let default = (1 << 20)..=(2 << 20) + BESIDES;
-                assert!(default.contains(&fixed), "{flavour:?}: {fixed} bytes of a window of 2 MiB");
+                let default = (1 << 20)..=(3 << 20) + BESIDES;
+                assert!(default.contains(&fixed), "{flavour:?}: {fixed} bytes of a window of 3 MiB");
                 let wide = Limits::default().stream_window(512 << 10);
                 let wide = on_their_way(wide, delay).await;
                 assert!((256 << 10..=(512 << 10) + BESIDES).contains(&wide), "{flavour:?}: {wide} of 512 KiB");
