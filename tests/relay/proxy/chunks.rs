@@ -76,12 +76,26 @@ fn heads_and_chunks_may_be_cut_anywhere_and_the_connection_is_kept() {
 fn chunks_that_arrive_together_are_one_frame() {
     on_both(async || {
         let many: String = (0..100).map(|n| format!("9\r\ntoken {n:03}\r\n")).collect();
-        let (upstream, _) = pieces(vec![format!("{HEAD}1\r\n.\r\n"), format!("{many}0\r\n\r\n")]).await;
+        let go_on = Arc::new(tokio::sync::Notify::new());
+        let goes_on = Arc::clone(&go_on);
+        let upstream = raw_upstream(move |mut stream| {
+            let (go_on, rest) = (Arc::clone(&goes_on), format!("{many}0\r\n\r\n"));
+            async move {
+                head_of(&mut stream).await;
+                stream.write_all(format!("{HEAD}1\r\n.\r\n").as_bytes()).await.unwrap();
+                go_on.notified().await;
+                stream.write_all(rest.as_bytes()).await.unwrap();
+            }
+        })
+        .await;
         let addr = proxy(plan(upstream, false)).await;
         let mut client = Raw::connect(addr).await;
         client.send("GET / HTTP/1.1\r\nHost: mill\r\nConnection: close\r\n\r\n").await;
         assert_eq!(client.head().await.status, 200);
-        let got = client.drain().await;
+        // The others come once the first has arrived.
+        let mut got = client.body(b"1\r\n.\r\n".len()).await.unwrap();
+        go_on.notify_one();
+        got.extend_from_slice(&client.drain().await);
         let tokens: String = (0..100).map(|n| format!("token {n:03}")).collect();
         assert_eq!(String::from_utf8(got).unwrap(), format!("1\r\n.\r\n384\r\n{tokens}\r\n0\r\n\r\n"));
     });

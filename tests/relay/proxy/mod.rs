@@ -39,7 +39,7 @@ use crate::support::http::{
 use crate::support::{lacks, noise, skip};
 
 /// Timeout of operations that must complete.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 /// Returns a proxy in front of `to`, which speaks HTTP/2 if `h2`.
 fn plan(to: SocketAddr, h2: bool) -> ProxyBuilder {
