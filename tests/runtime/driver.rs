@@ -232,9 +232,12 @@ fn capabilities_probed_without_descriptors_are_probed_again() {
     setrlimit(Resource::Nofile, low).unwrap();
     let (sendfile, ring) = (Capabilities::get().sendfile().clone(), Capabilities::get().io_uring().clone());
     setrlimit(Resource::Nofile, limit).unwrap();
-    assert!(sendfile.to_string().contains("os error 24") && !ring.is_yes(), "{sendfile}; {ring}");
-    assert!(Capabilities::get().sendfile().is_yes(), "{}", Capabilities::get());
-    assert_ne!(*Capabilities::get().io_uring(), ring);
+    // What is turned off, or what the kernel lacks, has another reason, and keeps it.
+    let now = Capabilities::get();
+    for (then, now) in [(&sendfile, now.sendfile()), (&ring, now.io_uring())] {
+        assert_eq!(then.to_string().contains("os error 24"), now.is_yes(), "{then}; {now}");
+    }
+    assert!(now.sendfile().is_yes() || now.io_uring().is_yes() || crate::support::lacks("sendfile"), "{now}");
 }
 
 #[test]
@@ -308,7 +311,7 @@ fn a_ring_of_one_thread_serves_that_thread_and_no_other() {
 /// The flusher of a runtime waits for the completions of its rings, so a ring is registered there, whoever creates it.
 #[test]
 fn a_ring_created_by_another_runtime_or_by_none_is_driven() {
-    if !has_ring() {
+    if !has_ring() || std::env::var("MILLSTREAM_IO").is_ok_and(|io| io == "epoll") {
         return;
     }
     for by_other in [true, false] {

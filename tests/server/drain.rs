@@ -232,7 +232,8 @@ fn bytes_behind_the_last_request_do_not_hold_a_drain_up() {
                 }
             }
             // Those of `/`, and that of `/later` with a part of a head, which hyper has seen.
-            while takeover && Snapshot::now().since(&before).connections_hibernated < 4 {
+            let hibernates = takeover && !std::env::var("MILLSTREAM_DISABLE").is_ok_and(|off| off.contains("takeover"));
+            while hibernates && Snapshot::now().since(&before).connections_hibernated < 4 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             let all = clients.len();

@@ -18,8 +18,8 @@ async fn scripted(answer: &'static [u8]) -> (SocketAddr, Arc<std::sync::Mutex<Ve
             while let Ok(n @ 1..) = stream.read(&mut buf).await {
                 all.lock().unwrap().extend_from_slice(&buf[..n]);
                 asked.extend_from_slice(&buf[..n]);
-                while let Some(at) = asked.windows(4).position(|four| four == b"\r\n\r\n") {
-                    asked.drain(..at + 4);
+                while let Some(end) = end_of_request(&asked) {
+                    asked.drain(..end);
                     if stream.write_all(answer).await.is_err() {
                         return;
                     }
@@ -29,6 +29,20 @@ async fn scripted(answer: &'static [u8]) -> (SocketAddr, Arc<std::sync::Mutex<Ve
     })
     .await;
     (addr, seen)
+}
+
+/// Returns the length of the first request with its body, if all of it is there.
+fn end_of_request(asked: &[u8]) -> Option<usize> {
+    let find = |from: usize, what: &[u8]| {
+        asked[from..].windows(what.len()).position(|found| found == what).map(|at| from + at + what.len())
+    };
+    let body = find(0, b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&asked[..body]).to_lowercase();
+    if head.contains("transfer-encoding: chunked") {
+        return find(body, b"0\r\n\r\n");
+    }
+    let length = head.split("content-length: ").nth(1).map_or("0", |rest| rest.split("\r\n").next().unwrap());
+    Some(body + length.parse::<usize>().unwrap()).filter(|&end| end <= asked.len())
 }
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
