@@ -474,7 +474,7 @@ fn what_came_before_on_a_connection_keeps_no_response_from_being_taken_over() {
             ("HEAD / HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
             ("GET /none HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
             ("GET /same HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
-            ("GET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n".to_owned(), 0),
+            ("GET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n".to_owned(), 1),
             ("POST / HTTP/1.1\r\nHost: mill\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n0\r\n\r\n".to_owned(), 0),
             (format!("POST / HTTP/1.1\r\nHost: mill\r\nExpect: 100-continue\r\n{length}"), 1),
             (format!("POST /length HTTP/1.1\r\nHost: mill\r\n{length}"), 1),
