@@ -19,7 +19,6 @@ use super::chunked::Chunked;
 use super::fields::clean_trailers;
 use super::gate::Place;
 use super::http1::Http1;
-use super::http2::{Wide, needs_wide};
 use super::pool::Pool;
 use super::silence::Silence;
 use super::stream::{Stream, inner};
@@ -47,7 +46,7 @@ pub(super) struct ResponseBody {
     /// The place of the request, up to the end of its response.
     place: Option<Place>,
     /// That of the response, if its window is wide.
-    window: Option<Wide>,
+    window: Option<Place>,
 }
 
 type Peeked = Option<io::Result<Frame<Bytes>>>;
@@ -107,9 +106,10 @@ impl ResponseBody {
         self.place = Some(place).filter(|_| !matches!(self.source, Source::Ended));
     }
 
-    /// Keeps the place of a wide window until the body ends, if the window is that of HTTP/2 and not soon needless.
-    pub(super) fn hold_window(&mut self, wide: Option<Wide>) {
-        self.window = wide.filter(|_| matches!(self.source, Source::Spawned(_)) && needs_wide(self.left));
+    /// Keeps the place of a wide window until the body ends, if it is one of HTTP/2 with more bytes than a narrow window.
+    pub(super) fn hold_window(&mut self, wide: Option<Place>, narrow: u64) {
+        let needs_it = matches!(self.source, Source::Spawned(_)) && self.left.is_none_or(|left| left > narrow);
+        self.window = wide.filter(|_| needs_it);
     }
 
     /// Ends the body in order. Gives the connection back, and then the place.

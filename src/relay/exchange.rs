@@ -135,7 +135,7 @@ impl Shared {
                 Err(failure @ (Failure::Unsent(_) | Failure::Upstream(_))) => failure,
                 Err(failure) => return Err(failure),
                 Ok(mut response) => {
-                    response.body_mut().hold_window(wide);
+                    response.body_mut().hold_window(wide, http2::NARROW.into());
                     return Ok(response);
                 }
             };

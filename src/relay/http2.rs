@@ -11,15 +11,16 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::sync::{MutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{MutexGuard, Semaphore};
 use tokio::time::Instant;
 
 use super::failure::Failure;
+use super::gate::Place;
 use super::request_body::OutBody;
 
 /// Bytes of a response that are read ahead of the client.
 const WIDE: u32 = 4 << 20;
-const NARROW: u32 = 64 << 10;
+pub(super) const NARROW: u32 = 64 << 10;
 /// Responses with [`WIDE`] windows. Together they hold at most 256 MiB.
 const WIDE_RESPONSES: usize = 64;
 /// The same of all responses: as much as possible, because the readers of some must not stop the others.
@@ -45,9 +46,6 @@ pub(super) struct Connections {
     places: Arc<Semaphore>,
 }
 
-/// The place of a response with a wide window, up to its end.
-pub(super) type Wide = OwnedSemaphorePermit;
-
 impl Default for Connections {
     fn default() -> Self {
         let places = Arc::new(Semaphore::new(WIDE_RESPONSES));
@@ -57,17 +55,12 @@ impl Default for Connections {
 
 impl Connections {
     /// Returns the connection for the next request, with a place if its window is wide.
-    pub(super) fn choose(&self) -> (&Http2, Option<Wide>) {
+    pub(super) fn choose(&self) -> (&Http2, Option<Place>) {
         match Arc::clone(&self.places).try_acquire_owned() {
             Ok(place) => (&self.wide, Some(place)),
             Err(_) => (&self.narrow, None),
         }
     }
-}
-
-/// Returns whether a response that still has `left` bytes may hold more than over a narrow connection.
-pub(super) fn needs_wide(left: Option<u64>) -> bool {
-    left.is_none_or(|left| left > u64::from(NARROW))
 }
 
 /// The current connection, if there is one.
