@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
@@ -25,9 +24,7 @@ use tower::{Layer, service_fn};
 
 use crate::decode::{ALL, Decoder, whole};
 use crate::support::http::{Answer, H1, H2, boxed, h1, h1_over, h2, h2_over, on_both};
-use crate::support::noise;
-
-const SOON: Duration = Duration::from_secs(20);
+use crate::support::{HANGS, noise};
 
 /// Serves `answer` behind the layer.
 pub(crate) async fn serve(
@@ -169,7 +166,7 @@ fn bytes_trailers_and_errors_arrive() {
                 let response = client.get("/", known.name()).await;
                 assert_eq!(coding(&response), Some(known.name()), "{way:?}");
                 assert!(!response.headers().contains_key(CONTENT_LENGTH));
-                let body = timeout(SOON, response.into_body().collect()).await.unwrap().unwrap();
+                let body = timeout(HANGS, response.into_body().collect()).await.unwrap().unwrap();
                 assert_eq!(body.trailers(), Some(&trailers()), "{way:?} {known}");
                 assert!(whole(known, &body.to_bytes()).unwrap() == expected, "{way:?} {known}: other bytes");
 
@@ -178,7 +175,7 @@ fn bytes_trailers_and_errors_arrive() {
                 let mut decoder = Decoder::of(coding(&response));
                 let mut body = response.into_body();
                 let error = loop {
-                    match timeout(SOON, body.frame()).await.unwrap() {
+                    match timeout(HANGS, body.frame()).await.unwrap() {
                         Some(Ok(frame)) => drop(decoder.feed(&frame.into_data().unwrap())),
                         Some(Err(error)) => break Some(error),
                         None => break None,
@@ -212,7 +209,7 @@ fn heads_are_those_of_get() {
                 let mut heads = Vec::new();
                 for method in [Method::GET, Method::HEAD, Method::GET] {
                     let (mut parts, body) = client.ask(method, "/", accept).await.into_parts();
-                    timeout(SOON, body.collect()).await.unwrap().unwrap();
+                    timeout(HANGS, body.collect()).await.unwrap().unwrap();
                     parts.headers.remove("date");
                     // Framing is of HTTP/1 alone, and has no content to frame in HEAD.
                     parts.headers.remove(TRANSFER_ENCODING);
@@ -265,13 +262,13 @@ fn each_token_is_decoded_before_the_source_gives_the_next() {
                     permit.send(()).await.unwrap();
                     expected.extend_from_slice(&token(n));
                     while decoder.decoded() != expected {
-                        let frame = timeout(SOON, body.frame()).await;
+                        let frame = timeout(HANGS, body.frame()).await;
                         let frame = frame.unwrap_or_else(|_| panic!("{way:?} {known}: token {n} is held back"));
                         decoder.feed(&frame.unwrap().unwrap().into_data().unwrap());
                     }
                 }
                 drop(permit);
-                while let Some(frame) = timeout(SOON, body.frame()).await.unwrap() {
+                while let Some(frame) = timeout(HANGS, body.frame()).await.unwrap() {
                     decoder.feed(&frame.unwrap().into_data().unwrap());
                 }
                 assert!(decoder.decoded() == expected);

@@ -9,16 +9,13 @@ use std::time::{Duration, Instant};
 
 use super::ends::{Source, Target, feed, tcp};
 use crate::support::http::{Flavour, watched};
-use crate::support::{alone, child, lacks, noise, strace};
+use crate::support::{HANGS, alone, child, lacks, noise, strace};
 use millstream::copy::{Copier, copy, copy_bidirectional};
 use millstream::metrics::Snapshot;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::yield_now;
-
-/// Timeout of operations that must complete.
-const SOON: Duration = Duration::from_secs(5);
 
 /// Returns the link targets of this process's descriptors, without the pool's pipes, which come in pairs.
 fn fds() -> Vec<String> {
@@ -49,7 +46,7 @@ fn threads() -> usize {
 async fn soon(what: &str, fine: impl Fn() -> bool) {
     let since = Instant::now();
     while !fine() {
-        assert!(since.elapsed() < SOON, "{what}: {:#?}", fds());
+        assert!(since.elapsed() < HANGS, "{what}: {:#?}", fds());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -355,7 +352,7 @@ fn a_reset_leaves_nothing_behind() {
                 for stream in [client, server] {
                     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
                 }
-                let relayed = tokio::time::timeout(SOON, relay).await.expect("within a bound").unwrap();
+                let relayed = tokio::time::timeout(HANGS, relay).await.expect("within a bound").unwrap();
                 assert!(relayed.is_err());
             }
         }

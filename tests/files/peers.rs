@@ -16,16 +16,14 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use crate::support::HANGS;
 use crate::support::http::{BoxError, Raw, boxed, on_both, pages, sha256, start, start_hyper};
 
-/// Timeout of operations that must complete.
-const SOON: Duration = Duration::from_secs(10);
-
-/// Waits for a condition, for at most [`SOON`].
+/// Waits for a condition, for at most [`HANGS`].
 async fn soon(what: &str, fine: impl Fn() -> bool) {
     let since = Instant::now();
     while !fine() {
-        assert!(since.elapsed() < SOON, "{what}");
+        assert!(since.elapsed() < HANGS, "{what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -7,11 +7,9 @@ use millstream::sse::log::redis::Redis;
 use millstream::sse::{Event, Hub, SendError};
 use tokio::time::timeout;
 
+use crate::support::HANGS;
 use crate::support::http::{Flavour, watched};
 use crate::support::redis::Server;
-
-/// Timeout that only a hang reaches.
-const LONG: Duration = Duration::from_secs(20);
 
 fn run<R: Future<Output = ()>>(test: impl FnOnce(Server) -> R + Send + 'static) {
     watched(move || {
@@ -50,7 +48,7 @@ fn what_cannot_be_appended_is_given_up_when_the_last_hub_closes() {
         server.kill();
         (0..300).for_each(|n| send(&hubs[n % 2], n));
         drop(hubs);
-        timeout(LONG, log.flush()).await.expect("`flush` does not wait for given-up events");
+        timeout(HANGS, log.flush()).await.expect("`flush` does not wait for given-up events");
         let state = log.state();
         assert_eq!((state.queued, state.given_up), (0, 300), "{state:?}");
     });
@@ -73,14 +71,14 @@ fn an_append_that_comes_late_is_taken_or_refused() {
                     break;
                 }
             }
-            timeout(LONG, log.flush()).await.expect("a taken event is appended");
+            timeout(HANGS, log.flush()).await.expect("a taken event is appended");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(server.command(&["XLEN", "test"]), redis::Value::Int(taken));
         assert_eq!((log.state().queued, log.state().given_up), (0, 0));
         let hub = Hub::builder().log(log.clone()).build();
         send(&hub, 1);
-        timeout(LONG, log.flush()).await.expect("the event is appended");
+        timeout(HANGS, log.flush()).await.expect("the event is appended");
         assert_eq!(server.command(&["XLEN", "test"]), redis::Value::Int(taken + 1));
     });
 }
@@ -101,7 +99,7 @@ fn what_a_runtime_has_not_appended_when_it_ends_is_given_up() {
         (1..4).for_each(|n| send(&hub, n));
         drop(runtime);
         Flavour::CurrentThread.runtime().block_on(async {
-            timeout(LONG, log.flush()).await.expect("`flush` returns without a task");
+            timeout(HANGS, log.flush()).await.expect("`flush` returns without a task");
             let state = log.state();
             assert_eq!((state.queued, state.appended, state.given_up), (0, 1, 3), "{state:?}");
             assert!(matches!(hub.send(Event::new()), Err(SendError::Closed)));

@@ -25,10 +25,7 @@ use millstream::server::{serve, serve_cores};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::support::http::{Flavour, Raw, pages, sha256, watched};
-use crate::support::{alone, fds, lacks, seccomp};
-
-/// Timeout for cores that have nothing to wait for.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::support::{HANGS, alone, fds, lacks, seccomp};
 
 /// Returns the CPUs that the calling thread may run on.
 fn allowed() -> Vec<usize> {
@@ -84,7 +81,7 @@ fn each_core_stays_on_its_cpu_and_its_blocking_pool_does_not() {
                 assert_eq!(on, cpu.map_or(all.clone(), |cpu| vec![cpu]));
                 assert_eq!(blocking, (all.clone(), None), "pool threads are not pinned");
             }
-            cores.shutdown(PATIENCE).unwrap();
+            cores.shutdown(HANGS).unwrap();
         }
     });
 }
@@ -98,7 +95,7 @@ fn threads_that_cannot_be_pinned_run_all_the_same() {
     let cores = Cores::new(2).unwrap();
     let seen = cores.run(async |core| Ok::<_, ()>((core.cpu(), allowed()))).wait();
     assert_eq!(seen.unwrap(), [(None, allowed()), (None, allowed())]);
-    cores.shutdown(PATIENCE).unwrap();
+    cores.shutdown(HANGS).unwrap();
 }
 
 #[test]
@@ -159,7 +156,7 @@ fn connections_are_spread_and_end_with_the_cores_which_leave_no_descriptor() {
             let mut clients = client.block_on(to_each(addr, workers));
             // One more connection, which has sent no request.
             clients.push(client.block_on(Raw::connect(addr)));
-            cores.shutdown(PATIENCE).unwrap();
+            cores.shutdown(HANGS).unwrap();
             // Its tasks keep the drivers of their runtimes.
             drop(server);
             for client_of in &mut clients {
@@ -267,7 +264,7 @@ fn the_first_error_or_panic_is_told_and_drops_the_other_futures() {
             assert_eq!(cores.run(async |core| Ok::<_, ()>(core.index())).wait(), Ok(vec![0, 1, 2]));
             while alive.load(Ordering::SeqCst) > 0 {}
             drop(run);
-            cores.shutdown(PATIENCE).unwrap();
+            cores.shutdown(HANGS).unwrap();
         }
     });
 }
@@ -367,7 +364,7 @@ fn each_core_has_a_ring_of_its_own_set_up_for_one_thread() {
             // Supported since Linux 6.1.
             println!("{info}");
         }
-        cores.shutdown(PATIENCE).unwrap();
+        cores.shutdown(HANGS).unwrap();
     });
 }
 
@@ -420,7 +417,7 @@ fn files_are_served_whole_whichever_way_operations_go() {
                 }
             });
             drop(server);
-            cores.shutdown(PATIENCE).unwrap();
+            cores.shutdown(HANGS).unwrap();
         }
     });
 }

@@ -8,7 +8,6 @@ use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use millstream::Capabilities;
@@ -22,9 +21,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{alone, child, limits, seccomp, strace};
-
-const HANGS: Duration = Duration::from_secs(30);
+use crate::support::{HANGS, alone, child, limits, seccomp, strace};
 
 const SETUP: libc::c_long = 425;
 const ENTER: libc::c_long = 426;

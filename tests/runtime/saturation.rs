@@ -27,13 +27,10 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::support::alone;
 use crate::support::http::{Flavour, Raw, ask, watched};
+use crate::support::{HANGS, alone};
 
 /// Counters and descriptors are global to the process, so tests run one at a time.
-/// Timeout for operations that must not hang. It is not used for measurements.
-const HANGS: Duration = Duration::from_secs(30);
-
 fn runtime(flavour: Flavour, io: Io, entries: u32) -> Runtime {
     println!("{flavour:?}, {io}, {entries} entries");
     let runtime = flavour.runtime();

@@ -13,9 +13,6 @@ use tokio::net::TcpSocket;
 use crate::support::alone;
 use crate::support::http::{Raw, boxed, on_both, start};
 
-/// Maximum time from a free descriptor to the response.
-const SOON: Duration = Duration::from_secs(1);
-
 #[test]
 fn a_listener_out_of_descriptors_serves_after_one_close() {
     // The descriptors of a closed connection become free one after the other.
@@ -65,7 +62,6 @@ async fn starve() {
         let head = client.head().await;
         assert_eq!(client.body(head.content_length()).await.unwrap(), b"hello");
         println!("served after {:?}", since.elapsed());
-        assert!(since.elapsed() < SOON);
     }
     drop(fill);
     setrlimit(Resource::Nofile, unlimited).unwrap();

@@ -21,15 +21,13 @@ use millstream::net::{TcpListener, TcpStream};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::support::http::{AnyBody, BoxError, Flavour, Raw, boxed, pages, start, watched};
-use crate::support::{alone, fds};
+use crate::support::{HANGS, alone, fds};
 
-const SOON: Duration = Duration::from_secs(1);
-
-/// Waits until `fine` returns `true`, for at most [`SOON`]; returns the elapsed time.
+/// Waits until `fine` returns `true`, for at most [`HANGS`]; returns the elapsed time.
 async fn soon(what: &str, fine: impl Fn() -> bool) -> Duration {
     let since = Instant::now();
     while !fine() {
-        assert!(since.elapsed() < SOON, "{what}: {:#?}", fds());
+        assert!(since.elapsed() < HANGS, "{what}: {:#?}", fds());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     since.elapsed()

@@ -28,11 +28,8 @@ use tokio::time::timeout;
 
 use crate::support::alone::ran_in_child;
 use crate::support::http::{Answer, Raw, boxed, h2, on_both, request, watched, whole};
-use crate::support::portable;
+use crate::support::{HANGS, portable};
 use crate::takeover::{Io, TLS, tls_client};
-
-/// Timeout that only a hang reaches.
-const LONG: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
 struct Scene {
@@ -130,13 +127,13 @@ async fn refused(addr: SocketAddr) {
             }
         }
     };
-    timeout(LONG, refused).await.expect("refused");
+    timeout(HANGS, refused).await.expect("refused");
 }
 
 #[test]
 fn what_has_begun_is_finished_and_what_is_idle_is_closed() {
     on_both(async || {
-        let server = Server::start(LONG).await;
+        let server = Server::start(HANGS).await;
         let addr = server.addr;
         let mut idle = Raw::connect(addr).await;
         assert_eq!(idle.get("/").await.0, 200);
@@ -164,7 +161,7 @@ fn what_has_begun_is_finished_and_what_is_idle_is_closed() {
         assert_eq!(half.head().await.field("connection"), Some("close"));
         assert_eq!(half.drain().await, b"hello");
         for mut closed in [idle, silent] {
-            assert!(timeout(LONG, closed.drain()).await.expect("closed").is_empty());
+            assert!(timeout(HANGS, closed.drain()).await.expect("closed").is_empty());
         }
         assert!(!server.ended.is_finished(), "ended before the last response");
         server.scene.go_on.notify_waiters();
@@ -174,11 +171,11 @@ fn what_has_begun_is_finished_and_what_is_idle_is_closed() {
         for stream in streams {
             assert_eq!(whole(stream.await.unwrap().unwrap()).await.unwrap(), "waited");
         }
-        let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
+        let drained = timeout(HANGS, server.ended).await.unwrap().unwrap().unwrap();
         // The count includes connections that checked whether the listener is closed.
         assert!(drained.finished >= 6, "{drained:?}");
         assert_eq!(counts(&drained), [drained.finished, drained.finished, 0, 0], "{drained:?}");
-        assert!(drained.duration < LONG);
+        assert!(drained.duration < HANGS);
     });
 }
 
@@ -223,7 +220,7 @@ fn bytes_behind_the_last_request_do_not_hold_a_drain_up() {
             let (signal, signalled) = oneshot::channel::<()>();
             let server = serve(listener, service).takeover(takeover);
             let server = if tls { server.tls(TLS.0.clone()) } else { server };
-            let ended = tokio::spawn(server.drain(signalled, LONG));
+            let ended = tokio::spawn(server.drain(signalled, HANGS));
             let before = Snapshot::now();
             let mut clients = Vec::new();
             for path in ["/", "/later"] {
@@ -239,10 +236,10 @@ fn bytes_behind_the_last_request_do_not_hold_a_drain_up() {
             let all = clients.len();
             signal.send(()).unwrap();
             for (path, behind, mut client) in clients {
-                let end = timeout(LONG * 2, client.io.read(&mut [0; 8])).await.expect("an end");
+                let end = timeout(HANGS * 2, client.io.read(&mut [0; 8])).await.expect("an end");
                 assert_eq!(end.ok(), Some(0), "takeover {takeover}, TLS {tls}: {behind:?} behind {path}");
             }
-            let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
+            let drained = timeout(HANGS, ended).await.unwrap().unwrap().unwrap();
             assert_eq!(counts(&drained), [all, all, 0, 0], "{drained:?}");
         }
     });
@@ -253,7 +250,7 @@ fn a_thousand_event_streams_send_their_last_event_and_end() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     on_both(async || {
-        let server = Server::start(LONG).await;
+        let server = Server::start(HANGS).await;
         let mut clients = Vec::new();
         for _ in 0..990 {
             let mut client = Raw::connect(server.addr).await;
@@ -275,10 +272,10 @@ fn a_thousand_event_streams_send_their_last_event_and_end() {
         for answer in streams {
             assert_eq!(whole(answer).await.unwrap(), "data: first\n\ndata: last\n\n");
         }
-        let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
+        let drained = timeout(HANGS, server.ended).await.unwrap().unwrap().unwrap();
         assert_eq!(counts(&drained), [991, 0, 991, 0], "{drained:?}");
         println!("drained within {:?}", drained.duration);
-        assert!(drained.duration < LONG);
+        assert!(drained.duration < HANGS);
     });
 }
 
@@ -287,7 +284,7 @@ fn the_streams_of_a_hub_end_with_when_to_come_back() {
     on_both(async || {
         let hub = Hub::builder().retry(Duration::from_millis(1234)).build();
         let served = hub.clone();
-        let server = Server::start_with(LONG, Arc::default(), move |request| {
+        let server = Server::start_with(HANGS, Arc::default(), move |request| {
             let answer = served.subscribe(&request).map(boxed);
             async { Ok(answer) }
         })
@@ -330,11 +327,11 @@ fn the_streams_of_a_hub_end_with_when_to_come_back() {
                 ends(std::str::from_utf8(&whole(stream).await.unwrap()).unwrap(), "");
             }
         };
-        timeout(LONG, read).await.expect("all end");
-        let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
+        timeout(HANGS, read).await.expect("all end");
+        let drained = timeout(HANGS, server.ended).await.unwrap().unwrap().unwrap();
         assert_eq!(counts(&drained), [303, 0, 303, 0], "{drained:?}");
         assert_eq!(hub.stats().subscribers, 0);
-        assert!(drained.duration < LONG);
+        assert!(drained.duration < HANGS);
         sending.await.unwrap();
     });
 }
@@ -353,7 +350,7 @@ fn what_does_not_end_is_ended_at_the_deadline() {
         server.arrived(3).await;
         let since = Instant::now();
         server.signal.send(()).unwrap();
-        let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
+        let drained = timeout(HANGS, server.ended).await.unwrap().unwrap().unwrap();
         assert!(since.elapsed() >= Duration::from_millis(500), "not before");
         assert_eq!(counts(&drained), [3, 0, 0, 3], "{drained:?}");
         assert!(stuck.try_head().await.is_ok());
@@ -402,7 +399,7 @@ fn an_upgraded_connection_is_ended_at_the_deadline_too() {
             assert_eq!(client.head().await.status, 101);
             assert_eq!(client.body(5).await.unwrap(), b"hello");
             signal.send(()).unwrap();
-            let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
+            let drained = timeout(HANGS, ended).await.unwrap().unwrap().unwrap();
             assert_eq!(counts(&drained), [1, 0, 0, 1], "{drained:?}");
             let end = client.io.read(&mut [0; 8]).await;
             assert!(end.is_err() || may_end && end.unwrap() == 0);
@@ -438,7 +435,7 @@ fn an_upgraded_connection_that_listens_ends_long_before_the_deadline() {
         let shared = Arc::clone(&peers);
         let server = serve(listener, service)
             .on_connection(move |_, peer| shared.lock().unwrap().push(peer.drain_signal().clone()))
-            .drain(signalled, LONG * 100);
+            .drain(signalled, HANGS * 100);
         let ended = tokio::spawn(server);
         let mut clients = Vec::new();
         for _ in 0..3 {
@@ -452,7 +449,7 @@ fn an_upgraded_connection_that_listens_ends_long_before_the_deadline() {
         for mut client in clients {
             assert_eq!(client.drain().await, b"goodbye");
         }
-        let drained = timeout(LONG, ended).await.expect("before the deadline").unwrap().unwrap();
+        let drained = timeout(HANGS, ended).await.expect("before the deadline").unwrap().unwrap();
         assert_eq!((drained.connections, drained.aborted), (3, 0), "{drained:?}");
         let peers = std::mem::take(&mut *peers.lock().unwrap());
         assert_eq!(peers.len(), 3);
@@ -479,7 +476,7 @@ fn an_upgrade_that_is_answered_while_the_server_drains_is_one() {
             }
         });
         let (signal, signalled) = oneshot::channel::<()>();
-        let ended = tokio::spawn(serve(listener, service).drain(signalled, LONG));
+        let ended = tokio::spawn(serve(listener, service).drain(signalled, HANGS));
         let mut client = Raw::connect(addr).await;
         client.send(UPGRADE).await;
         while scene.arrived.load(Ordering::SeqCst) == 0 {
@@ -493,7 +490,7 @@ fn an_upgrade_that_is_answered_while_the_server_drains_is_one() {
         let connection = head.field("connection").unwrap_or_default();
         assert!(connection.split(", ").any(|option| option == "upgrade"), "{connection}");
         assert_eq!(client.drain().await, b"hello");
-        let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
+        let drained = timeout(HANGS, ended).await.unwrap().unwrap().unwrap();
         assert_eq!(counts(&drained)[3], 0, "{drained:?}");
     });
 }
@@ -511,12 +508,12 @@ fn whoever_has_connected_is_served_however_many_there_are() {
             clients.push(client);
         }
         let service = tower::service_fn(|request| answer(Arc::default(), request));
-        let ended = tokio::spawn(serve(listener, service).drain(std::future::ready(()), LONG));
+        let ended = tokio::spawn(serve(listener, service).drain(std::future::ready(()), HANGS));
         for mut client in clients {
             assert_eq!(client.head().await.status, 200);
             assert_eq!(client.drain().await, b"hello");
         }
-        let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
+        let drained = timeout(HANGS, ended).await.unwrap().unwrap().unwrap();
         assert_eq!(counts(&drained), [CLIENTS, CLIENTS, 0, 0], "{drained:?}");
     });
 }
@@ -545,7 +542,7 @@ fn an_ending_that_panics_keeps_no_other_from_ending() {
         }
         signal.send(()).unwrap();
         assert!(good.drain().await.ends_with(b"data: last\n\n\r\n0\r\n\r\n"));
-        let drained = timeout(LONG, ended).await.unwrap().unwrap().unwrap();
+        let drained = timeout(HANGS, ended).await.unwrap().unwrap().unwrap();
         assert_eq!(counts(&drained), [2, 0, 1, 1], "{drained:?}");
     });
 }
@@ -553,14 +550,14 @@ fn an_ending_that_panics_keeps_no_other_from_ending() {
 #[test]
 fn a_server_without_connections_has_drained_at_once() {
     on_both(async || {
-        let server = Server::start(LONG).await;
+        let server = Server::start(HANGS).await;
         let mut gone = Raw::connect(server.addr).await;
         assert_eq!(gone.get("/").await.0, 200);
         drop(gone);
         // The server must have seen the disconnect.
         tokio::time::sleep(Duration::from_millis(600)).await;
         server.signal.send(()).unwrap();
-        let drained = timeout(LONG, server.ended).await.unwrap().unwrap().unwrap();
+        let drained = timeout(HANGS, server.ended).await.unwrap().unwrap().unwrap();
         assert_eq!(counts(&drained), [0; 4], "{drained:?}");
     });
 }
@@ -575,7 +572,7 @@ fn all_cores_drain_and_their_counts_are_one() {
         let service = tower::service_fn(move |request| answer(Arc::clone(&shared), request));
         let (signal, signalled) = oneshot::channel::<()>();
         let limits = Limits::default().connections(20);
-        let server = serve_cores(&cores, listeners, service).limits(limits).drain(signalled, LONG);
+        let server = serve_cores(&cores, listeners, service).limits(limits).drain(signalled, HANGS);
         let clients = crate::support::http::Flavour::CurrentThread.runtime().block_on(async {
             let mut clients = Vec::new();
             for _ in 0..20 {

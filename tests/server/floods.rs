@@ -144,7 +144,7 @@ fn until_thrown_out(addr: SocketAddr, flood: &Flood, enough: &AtomicBool, sent: 
 /// A well-behaved client: sends requests until `enough`; returns the latencies in order.
 fn good(addr: SocketAddr, enough: &AtomicBool) -> Vec<Duration> {
     let mut io = TcpStream::connect(addr).unwrap();
-    io.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    io.set_read_timeout(Some(crate::support::HANGS)).unwrap();
     let mut times = Vec::new();
     while !enough.load(Ordering::Relaxed) {
         let asked = Instant::now();
@@ -193,7 +193,7 @@ fn floods_cost_no_memory_and_others_are_served() {
         );
         assert!(sent > 100, "{}: {sent} frames are too few", each.name);
         assert!(grown <= GROWTH, "{}: {grown} KiB", each.name);
-        assert!(p99 < Duration::from_secs(5), "{}: {p99:?}", each.name);
+        assert!(p99 < crate::support::HANGS, "{}: {p99:?}", each.name);
         server.end();
     }
 }

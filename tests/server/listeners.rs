@@ -23,12 +23,10 @@ use tokio::time::timeout;
 
 use crate::limits::slow::{Endless, until};
 use crate::support::http::{Answer, Raw, boxed, h1_over, h2_over, on_both, request, whole};
-use crate::support::noise;
+use crate::support::{HANGS, noise};
 
 /// A limit, and how long a test waits for it to take effect.
 const LIMIT: Duration = Duration::from_secs(1);
-const SOON: Duration = Duration::from_secs(30);
-
 /// Connections inside the process.
 #[derive(Debug)]
 pub(crate) struct Channel(tokio::sync::Mutex<mpsc::Receiver<DuplexStream>>);
@@ -160,10 +158,10 @@ fn limits_apply_to_any_stream() {
         let mut fifth = Raw::over(dial.connect().await);
         assert_eq!(fifth.get("/").await.0, 503, "the address has four connections");
 
-        let late = timeout(SOON, late.drain()).await.expect("the late client is still connected");
+        let late = timeout(HANGS, late.drain()).await.expect("the late client is still connected");
         assert!(late.starts_with(b"HTTP/1.1 408 "), "{late:?}");
-        assert_eq!(timeout(SOON, idle.drain()).await.expect("the idle client is still connected"), b"");
-        timeout(SOON, until(&bodies, 0)).await.expect("the stalled client is still connected");
+        assert_eq!(timeout(HANGS, idle.drain()).await.expect("the idle client is still connected"), b"");
+        timeout(HANGS, until(&bodies, 0)).await.expect("the stalled client is still connected");
     });
 }
 
@@ -269,7 +267,7 @@ fn a_response_ends_when_its_peer_leaves() {
         let mut client = Raw::over(dial.connect().await);
         client.ask("/").await;
         drop(client);
-        assert!(timeout(SOON, gone).await.expect("the service still runs").is_err());
+        assert!(timeout(HANGS, gone).await.expect("the service still runs").is_err());
     });
 }
 
@@ -327,9 +325,9 @@ fn a_drain_ends_the_connections_of_any_listener() {
             tokio::task::yield_now().await;
         }
         begin.send(()).unwrap();
-        assert_eq!(timeout(SOON, idle.drain()).await.expect("the idle client is still connected"), b"");
-        assert_eq!(timeout(SOON, waits.drain()).await.expect("the waiting client is still connected"), b"");
-        let drained = timeout(SOON, server).await.expect("the server drains").unwrap().unwrap();
+        assert_eq!(timeout(HANGS, idle.drain()).await.expect("the idle client is still connected"), b"");
+        assert_eq!(timeout(HANGS, waits.drain()).await.expect("the waiting client is still connected"), b"");
+        let drained = timeout(HANGS, server).await.expect("the server drains").unwrap().unwrap();
         assert_eq!((drained.connections, drained.aborted), (2, 1));
         assert!(dial.0.is_closed(), "the listener is closed");
     });

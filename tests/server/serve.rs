@@ -270,7 +270,7 @@ async fn a_response_that_fails_never_looks_complete() {
             let mut client = TcpStream::connect(addr).await.unwrap();
             client.write_all(head.as_bytes()).await.unwrap();
             let mut got = Vec::new();
-            let ended = timeout(Duration::from_secs(20), client.read_to_end(&mut got)).await.expect("an end");
+            let ended = timeout(crate::support::HANGS, client.read_to_end(&mut got)).await.expect("an end");
             (ended, String::from_utf8(got).unwrap())
         };
         let may_end = crate::support::portable("a reset may show as an end");
@@ -374,7 +374,7 @@ async fn streams_beyond_the_limit_are_refused() {
     }
     for _ in 0..2 {
         let code = loop {
-            let next = timeout(Duration::from_secs(20), frame(&mut io)).await;
+            let next = timeout(crate::support::HANGS, frame(&mut io)).await;
             if let (3, code) = next.expect("a stream is refused") {
                 break code;
             }

@@ -110,7 +110,7 @@ impl Served {
         client.send(bytes).await;
         // The server may have closed the connection.
         let _ = client.io.shutdown().await;
-        let got = timeout(Duration::from_secs(20), client.drain()).await.expect("an end");
+        let got = timeout(crate::support::HANGS, client.drain()).await.expect("an end");
         let paths = std::mem::take(&mut *self.paths.lock().unwrap());
         (String::from_utf8(without_dates(got)).unwrap(), paths)
     }

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::time::Duration;
 
 use axum::Router;
 use axum::response::IntoResponse;
@@ -26,10 +25,8 @@ use tonic_prost::ProstCodec;
 use tower::ServiceExt;
 use tower::util::MapResponseLayer;
 
+use crate::support::HANGS;
 use crate::support::http::{BoxError, h1, h2, on_both, request};
-
-/// Timeout that only a hang reaches, and deadline that only a response without an end reaches.
-const LONG: Duration = Duration::from_secs(30);
 
 struct Server {
     addr: SocketAddr,
@@ -42,12 +39,12 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (signal, signalled) = oneshot::channel::<()>();
-        Self { addr, signal, ended: tokio::spawn(serve(listener, service).drain(signalled, LONG)) }
+        Self { addr, signal, ended: tokio::spawn(serve(listener, service).drain(signalled, HANGS)) }
     }
 
     async fn drain(self) -> Drained {
         self.signal.send(()).unwrap();
-        timeout(LONG, self.ended).await.expect("drained before the deadline").unwrap().unwrap()
+        timeout(HANGS, self.ended).await.expect("drained before the deadline").unwrap().unwrap()
     }
 }
 

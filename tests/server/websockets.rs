@@ -26,10 +26,8 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::http::{Flavour, Raw, on_both, watched};
-use crate::support::{alone, fds, noise};
+use crate::support::{HANGS, alone, fds, noise};
 
-/// Timeout that only a hang reaches.
-const LONG: Duration = Duration::from_secs(30);
 const LARGE: usize = 1 << 20;
 /// Messages and their length, which the service sends when it is told to flood. They do not fit into the sockets.
 const FLOOD: (usize, usize) = (64, 256 << 10);
@@ -59,7 +57,7 @@ impl Service {
         let ended = tokio::spawn(async move {
             match under {
                 Under::Axum => axum::serve(listener, app).with_graceful_shutdown(stopped).await.map(|()| None),
-                Under::Server => serve(listener, app).drain(stopped, LONG * 100).await.map(Some),
+                Under::Server => serve(listener, app).drain(stopped, HANGS * 100).await.map(Some),
             }
         });
         Self { addr, stop, ended }
@@ -77,7 +75,7 @@ impl Service {
     /// Stops the service, whose clients have ended or are told to.
     async fn stop(self) -> Option<Drained> {
         self.stop.cancel();
-        timeout(LONG, self.ended).await.expect("the service does not end").unwrap().unwrap()
+        timeout(HANGS, self.ended).await.expect("the service does not end").unwrap().unwrap()
     }
 }
 
@@ -133,14 +131,14 @@ async fn echo(mut socket: WebSocket, stopped: impl Future<Output = ()>) {
 }
 
 async fn next(client: &mut Client) -> Message {
-    timeout(LONG, client.next()).await.expect("no message").expect("the end").unwrap()
+    timeout(HANGS, client.next()).await.expect("no message").expect("the end").unwrap()
 }
 
 /// Whether the client has been told that the service restarts, and the connection has ended in order.
 async fn is_told(mut client: Client) -> bool {
     let Message::Close(Some(frame)) = next(&mut client).await else { return false };
     assert_eq!((u16::from(frame.code), &*frame.reason), (close_code::AWAY, "restart"));
-    timeout(LONG, client.next()).await.expect("no end").is_none()
+    timeout(HANGS, client.next()).await.expect("no end").is_none()
 }
 
 #[test]
@@ -177,7 +175,7 @@ fn messages_of_every_kind_and_length_come_back() {
             // The service confirms the close, and ends the connection.
             client.close(None).await.unwrap();
             assert_eq!(next(&mut client).await, Message::Close(None));
-            assert!(timeout(LONG, client.next()).await.expect("no end").is_none());
+            assert!(timeout(HANGS, client.next()).await.expect("no end").is_none());
             service.stop().await;
         }
     });
@@ -283,7 +281,7 @@ async fn all_ends(under: Under) {
     }
     let since = Instant::now();
     while without_rings() != before || Snapshot::now().open_connections > 0 {
-        assert!(since.elapsed() < LONG, "{:#?}", fds());
+        assert!(since.elapsed() < HANGS, "{:#?}", fds());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -18,10 +18,9 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use crate::parse::{Parser, Seen};
 use crate::served::{served, until};
+use crate::support::HANGS;
 use crate::support::alone::ran_in_child;
 use crate::support::http::{H1, Raw, h1, on_both, request};
-
-const SOON: Duration = Duration::from_secs(20);
 
 struct Reader {
     answer: Response<Incoming>,
@@ -40,14 +39,14 @@ impl Reader {
     async fn until(&mut self, last: &str) -> Vec<Seen> {
         let mut seen: Vec<Seen> = Vec::new();
         while seen.last().is_none_or(|seen| seen.data != last) {
-            let frame = timeout(SOON, self.answer.frame()).await.expect("a frame in time");
+            let frame = timeout(HANGS, self.answer.frame()).await.expect("a frame in time");
             seen.extend(self.parser.feed(&frame.expect("no end").unwrap().into_data().unwrap()));
         }
         seen
     }
 
     async fn end(mut self) -> (Parser, H1) {
-        while let Some(frame) = timeout(SOON, self.answer.frame()).await.expect("an end in time") {
+        while let Some(frame) = timeout(HANGS, self.answer.frame()).await.expect("an end in time") {
             self.parser.feed(&frame.unwrap().into_data().unwrap());
         }
         (self.parser, self.client)
@@ -197,7 +196,7 @@ fn the_hub_writes_to_readers_that_offer_an_upgrade() {
                 .send(format!("GET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: {protocol}\r\n\r\n"))
                 .await;
             assert_eq!(reader.head().await.status, 200);
-            timeout(SOON, until(&hub, |stats| stats.direct == 1)).await.expect("the hub writes");
+            timeout(HANGS, until(&hub, |stats| stats.direct == 1)).await.expect("the hub writes");
             send(&hub, "event");
             assert!(reader.body(16).await.unwrap().ends_with(b"\r\ndata: event\n"));
             drop(reader);
@@ -214,7 +213,7 @@ fn silent_connections_get_comments() {
         let mut reader = Reader::connect(addr).await;
         until(&hub, |stats| stats.direct == 1).await;
         while reader.parser.comments < 5 {
-            let frame = timeout(SOON, reader.answer.frame()).await.expect("a comment in time").unwrap().unwrap();
+            let frame = timeout(HANGS, reader.answer.frame()).await.expect("a comment in time").unwrap().unwrap();
             assert_eq!(reader.parser.feed(&frame.into_data().unwrap()), []);
         }
         assert_eq!(hub.stats().direct, 1, "comments need no task");
@@ -265,7 +264,7 @@ fn a_reader_that_leaves_is_noticed_without_an_event() {
                 true => client.reset(),
                 false => drop(client),
             }
-            timeout(SOON, until(&hub, |stats| stats.subscribers == 0)).await.expect("noticed");
+            timeout(HANGS, until(&hub, |stats| stats.subscribers == 0)).await.expect("noticed");
         }
     });
 }
@@ -285,14 +284,14 @@ fn a_full_connection_returns_to_its_task_and_back() {
                 send(&hub, &big);
                 tokio::task::yield_now().await;
             }
-            timeout(SOON, until(&hub, |stats| stats.direct == 0)).await.expect("it is full");
+            timeout(HANGS, until(&hub, |stats| stats.direct == 0)).await.expect("it is full");
             send(&hub, "last");
             let mut parser = Parser::default();
             let mut seen = parser.feed(&client.buffered());
             let mut piece = vec![0; 64 << 10];
             loop {
                 let n =
-                    timeout(SOON, tokio::io::AsyncReadExt::read(&mut client.io, &mut piece)).await.unwrap().unwrap();
+                    timeout(HANGS, tokio::io::AsyncReadExt::read(&mut client.io, &mut piece)).await.unwrap().unwrap();
                 seen.extend(parser.feed(&piece[..n]));
                 if n == 0 || seen.last().is_some_and(|seen| seen.data == "last") {
                     break;
@@ -305,7 +304,7 @@ fn a_full_connection_returns_to_its_task_and_back() {
                     let events = seen.iter().filter(|seen| seen.name.is_empty()).count() as u64;
                     assert_eq!(events + missed, 151, "{missed} missed");
                     assert!(missed > 0);
-                    timeout(SOON, until(&hub, |stats| stats.direct == 1)).await.expect("it has caught up");
+                    timeout(HANGS, until(&hub, |stats| stats.direct == 1)).await.expect("it has caught up");
                     client.io.shutdown().await.unwrap();
                 }
             }

@@ -23,9 +23,7 @@ use crate::gzip::{builder, by_python, whole};
 use crate::parse::{Parser, Seen};
 use crate::served::{served, until};
 use crate::support::http::{Raw, h1, h1_over, h2, h2_over, on_both, request};
-use crate::support::{noise, skip};
-
-const SOON: Duration = Duration::from_secs(20);
+use crate::support::{HANGS, noise, skip};
 
 /// How a reader is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +137,7 @@ impl Reader {
     }
 
     async fn frame(&mut self) -> Option<Vec<Seen>> {
-        let frame = timeout(SOON, self.response.frame()).await.expect("a frame in time")?.unwrap();
+        let frame = timeout(HANGS, self.response.frame()).await.expect("a frame in time")?.unwrap();
         let bytes = frame.into_data().unwrap();
         self.stream.extend_from_slice(&bytes);
         let text = if self.gzip { self.decoder.feed(&bytes) } else { bytes.to_vec() };
@@ -322,7 +320,7 @@ fn slow_compressed_readers_are_treated_like_others() {
                     hub.close();
                 }
                 bytes.resize(64 << 10, 0);
-                let n = timeout(SOON, client.io.read(&mut bytes)).await.expect("bytes in time").unwrap();
+                let n = timeout(HANGS, client.io.read(&mut bytes)).await.expect("bytes in time").unwrap();
                 bytes.truncate(n);
                 if n == 0 {
                     break;
@@ -368,7 +366,7 @@ fn a_hub_that_writes_past_layers_does_so_only_to_streams_in_its_own_coding() {
                 send(&hub, n);
                 let mut seen = Vec::new();
                 while seen.is_empty() {
-                    let frame = timeout(SOON, response.frame()).await.unwrap().unwrap().unwrap();
+                    let frame = timeout(HANGS, response.frame()).await.unwrap().unwrap().unwrap();
                     seen = parser.feed(&decoder.feed(&frame.into_data().unwrap()));
                 }
                 assert_eq!(seen[0].data, n.to_string());

@@ -19,7 +19,7 @@ use super::child;
 const ALONE: &str = "MILLSTREAM_TEST_ALONE";
 
 /// Longer than the watchdog of any test.
-const DEADLINE: Duration = Duration::from_secs(240);
+const DEADLINE: Duration = Duration::from_secs(400);
 
 /// Runs the calling test again in a child process, alone, and returns `true` once it has passed. In the child, returns
 /// `false` at once. A failure of the child panics here; its output is forwarded.

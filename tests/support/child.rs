@@ -23,7 +23,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 const TOLD: &str = "MILLSTREAM_TEST_CHILD";
 
 /// Timeout of every child.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(350);
 
 /// Returns the argument of [`command`]; `None` outside of a child.
 pub fn task() -> Option<String> {

@@ -7,15 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use super::skip;
+use super::{HANGS, skip};
 
 pub const NAME: &str = "file";
 pub const CONTENTS: &[u8] = b"contents";
 
-/// Time after which a waiting open ends even if it is not let through, so that a test fails instead of hanging.
-const PATIENCE: Duration = Duration::from_secs(20);
 const ROOT: u64 = 1;
 const FILE: u64 = 2;
 
@@ -42,7 +39,7 @@ pub struct Gatekeeper {
 impl Gatekeeper {
     /// Lets the next open through, once it waits.
     pub fn let_through(self) {
-        self.opening.recv_timeout(PATIENCE).expect("an open waits");
+        self.opening.recv_timeout(HANGS).expect("an open waits");
         self.open.send(()).expect("the open still waits");
     }
 }
@@ -118,7 +115,7 @@ fn serve(mut device: File, gate: &Mutex<Option<Gate>>) {
             14 => {
                 if let Some(gate) = gate.lock().unwrap().take() {
                     let _ = gate.opening.send(());
-                    if gate.open.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                    if gate.open.recv_timeout(HANGS) == Err(RecvTimeoutError::Timeout) {
                         eprintln!("the open was not let through");
                     }
                 }

@@ -30,7 +30,7 @@ pub type AnyBody = UnsyncBoxBody<Bytes, BoxError>;
 pub type Answer = Response<AnyBody>;
 
 /// Timeout of every test.
-const WATCHDOG: Duration = Duration::from_secs(90);
+const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// Runs `test` on another thread, and fails if it hangs.
 pub fn watched(test: impl FnOnce() + Send + 'static) {

@@ -14,9 +14,8 @@ use millstream::server::{HttpService, Limits, Peer, RequestBody};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::HANGS;
 use super::http::{Answer, boxed};
-
-const SOON: Duration = Duration::from_secs(20);
 
 /// Tells on drop.
 struct Tells(mpsc::Sender<&'static str>);
@@ -67,7 +66,7 @@ pub struct Told {
 
 impl Told {
     pub async fn next(&mut self) -> &'static str {
-        timeout(SOON, self.receiver.recv()).await.expect("told in time").unwrap()
+        timeout(HANGS, self.receiver.recv()).await.expect("told in time").unwrap()
     }
 
     /// Asserts that the service was told nothing yet.
@@ -102,7 +101,7 @@ pub fn service() -> (impl HttpService, Told) {
 
 /// Limits with which a response outlives the end of the client's side.
 pub fn limits() -> Limits {
-    Limits::default().half_close(SOON)
+    Limits::default().half_close(HANGS)
 }
 
 /// Puts the peer into the requests, as [`service`] expects.

@@ -13,10 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::skip;
-
-/// Timeout of every wait for a server.
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::{HANGS, skip};
 
 /// Kills the server, by its pid, when standard input ends, which happens however this process ends.
 const GUARD: &str = r#""$@" >>log 2>&1 & echo $!; read _; kill -9 $! 2>/dev/null; wait"#;
@@ -54,7 +51,7 @@ impl Server {
     /// Starts the server, again on the same port.
     #[expect(clippy::disallowed_methods, reason = "polls for the start of the server outside of a runtime")]
     pub fn run(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + HANGS;
         loop {
             self.spawn();
             while Instant::now() < deadline {
@@ -66,7 +63,7 @@ impl Server {
                     break;
                 }
             }
-            assert!(Instant::now() < deadline, "no redis-server within {PATIENCE:?}:\n{}", self.log());
+            assert!(Instant::now() < deadline, "no redis-server within {HANGS:?}:\n{}", self.log());
             self.kill();
         }
     }

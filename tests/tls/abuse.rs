@@ -8,17 +8,14 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::support::http::on_both;
-use crate::support::{alone, counted_since, fds};
-
-/// Timeout that only a hang reaches.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::support::{HANGS, alone, counted_since, fds};
 
 /// Sends `bytes` and reads until the connection ends; a reset counts as an end.
 async fn send(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut got = Vec::new();
-    let _: Option<usize> = timeout(PATIENCE, stream.read_to_end(&mut got)).await.expect("no end").ok();
+    let _: Option<usize> = timeout(HANGS, stream.read_to_end(&mut got)).await.expect("no end").ok();
     got
 }
 
@@ -53,7 +50,7 @@ fn http_without_tls_is_answered_and_garbage_is_not() {
             let mut stream = TcpStream::connect(server.addr).await.unwrap();
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut got = String::new();
-            timeout(PATIENCE, stream.read_to_string(&mut got)).await.expect("no end").unwrap();
+            timeout(HANGS, stream.read_to_string(&mut got)).await.expect("no end").unwrap();
             let (head, body) = got.split_once("\r\n\r\n").unwrap();
             assert!(
                 head.starts_with("HTTP/1.1 400 ") && head.contains(&format!("content-length: {}\r\n", body.len())),
@@ -107,7 +104,7 @@ fn a_handshake_that_takes_too_long_is_ended() {
                     }
                 }
             };
-            timeout(PATIENCE, ended).await.expect("no end")
+            timeout(HANGS, ended).await.expect("no end")
         };
         let (_, stopped, silent) = tokio::join!(
             // One byte at a time, a part and then nothing, and nothing at all.
@@ -149,7 +146,7 @@ fn no_descriptor_is_left() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("{} sockets are left", sockets(addr)));
+        timeout(HANGS, gone).await.unwrap_or_else(|_| panic!("{} sockets are left", sockets(addr)));
     });
 }
 
@@ -164,7 +161,7 @@ fn a_session_that_has_failed_is_not_read_on() {
         let (mut server, mut client) = tokio::join!(accept, connect(addr, &config));
         client.get_mut().0.write_all(&[0xff; 100]).await.unwrap();
         for _ in 0..2 {
-            let read = timeout(PATIENCE, server.read(&mut [0; 10])).await.expect("no end");
+            let read = timeout(HANGS, server.read(&mut [0; 10])).await.expect("no end");
             assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::InvalidData);
         }
     });

@@ -177,7 +177,7 @@ fn a_full_disk_fails_before_the_body_is_polled_if_its_length_is_known() {
                         tokio::task::yield_now().await;
                     }
                 };
-                timeout(Duration::from_secs(20), freed)
+                timeout(crate::support::HANGS, freed)
                     .await
                     .unwrap_or_else(|_| panic!("space is lost: {} of {before}", free()));
             }
@@ -403,7 +403,7 @@ fn a_runtime_that_ends_takes_unfinished_files_along() {
             tokio::spawn(plain(dir.path().join("file")).run(body));
             let start = std::time::Instant::now();
             while left(dir.path()).1 < 2 {
-                assert!(start.elapsed() < Duration::from_secs(20), "the directory and the file are opened");
+                assert!(start.elapsed() < crate::support::HANGS, "the directory and the file are opened");
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });

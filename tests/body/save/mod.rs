@@ -103,7 +103,7 @@ fn only<'a>(dir: &'a Path, names: &'a [&str]) -> impl Future<Output = ()> + 'a {
     async move {
         let start = std::time::Instant::now();
         while left(dir) != (names.iter().map(|&name| name.to_owned()).collect(), 0) {
-            assert!(start.elapsed() < Duration::from_secs(20), "{caller}: {:?}, expected {names:?}", left(dir));
+            assert!(start.elapsed() < crate::support::HANGS, "{caller}: {:?}, expected {names:?}", left(dir));
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

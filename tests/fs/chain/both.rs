@@ -5,15 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::support::HANGS;
 use bytes::Bytes;
 use millstream::fs::OpenOptions;
 use millstream::fs::chain::StepOutcome;
 use millstream::fs::chain::{Chain, ChainPath, ChainReport};
 use millstream::runtime::{DriverBuilder, Io};
 use rustix::io::Errno;
-
-/// Timeout of operations that are quick.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Environment of a scenario: a driver and an empty directory.
 pub(crate) struct Place {
@@ -39,7 +37,7 @@ impl Place {
 
     /// Runs a chain to its end, success or failure.
     pub(crate) async fn run(&self, chain: Chain) -> Ended {
-        let report = match tokio::time::timeout(PATIENCE, chain.run()).await.expect("it ends") {
+        let report = match tokio::time::timeout(HANGS, chain.run()).await.expect("it ends") {
             Ok(report) => report,
             Err(error) => {
                 assert!(error.step().is_some(), "{error}");
@@ -79,7 +77,7 @@ impl Place {
     pub(crate) async fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let begun = Instant::now();
         while !is_so() {
-            assert!(begun.elapsed() < PATIENCE, "timeout: {what}; open are {:#?}", list());
+            assert!(begun.elapsed() < HANGS, "timeout: {what}; open are {:#?}", list());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

@@ -10,7 +10,8 @@ use millstream::fs::chain::Chain;
 use millstream::fs::chain::StepOutcome::{Done, Skipped};
 use rustix::io::Errno;
 
-use super::both::{PATIENCE, both, failed, new_file, open_files, reading};
+use super::both::{both, failed, new_file, open_files, reading};
+use crate::support::HANGS;
 
 use crate::support::alone;
 
@@ -29,7 +30,7 @@ async fn polled(future: impl Future, polls: usize) -> bool {
             Poll::Pending => Poll::Pending,
         }
     });
-    tokio::time::timeout(PATIENCE, ended).await.expect("it is woken")
+    tokio::time::timeout(HANGS, ended).await.expect("it is woken")
 }
 
 #[test]
@@ -142,7 +143,7 @@ fn no_place_in_the_table_of_the_ring_is_lost() {
         let all: Vec<_> =
             (0..100).map(|_| tokio::spawn(open().open(place.path("a"), reading()).read(1).run())).collect();
         for one in all {
-            assert!(tokio::time::timeout(PATIENCE, one).await.expect("it ends").unwrap().is_ok());
+            assert!(tokio::time::timeout(HANGS, one).await.expect("it ends").unwrap().is_ok());
         }
     });
 }

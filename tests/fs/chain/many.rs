@@ -8,7 +8,8 @@ use millstream::fs::chain::{Chain, ChainPath};
 use millstream::metrics::Snapshot;
 use millstream::runtime::{DriverBuilder, Io};
 
-use super::both::{PATIENCE, Place, both, new_file, on, reading};
+use super::both::{Place, both, new_file, on, reading};
+use crate::support::HANGS;
 
 use crate::support::alone;
 use crate::support::report::report;
@@ -48,7 +49,7 @@ fn more_chains_than_entries_and_places_are_all_done() {
         let all: Vec<_> = (0..1000).map(|n| tokio::spawn(replace(place, n).run())).collect();
         for one in all {
             // As many as fit use the ring, the others the pool.
-            tokio::time::timeout(PATIENCE, one).await.expect("it ends").unwrap().unwrap();
+            tokio::time::timeout(HANGS, one).await.expect("it ends").unwrap().unwrap();
         }
         let files = place.files();
         assert_eq!(files.len(), 1000);
@@ -75,7 +76,7 @@ fn many_threads_share_the_work() {
             })
             .collect();
         for one in all {
-            assert!(tokio::time::timeout(PATIENCE, one).await.expect("it ends").unwrap().unwrap());
+            assert!(tokio::time::timeout(HANGS, one).await.expect("it ends").unwrap().unwrap());
         }
     });
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 500);
@@ -96,8 +97,8 @@ fn a_chain_too_long_for_the_ring_goes_to_the_pool() {
         assert_eq!(report.way(), ChainPath::Pool);
         assert_eq!(fs::metadata(place.path("file")).unwrap().len(), Chain::STEPS_MAX as u64 - 1);
         // The first part of the chain would fit.
-        let nops = (0..100).fold(Chain::new().unlink(place.path("file")), |chain, _| chain.nop().timeout(PATIENCE));
-        let report = tokio::time::timeout(PATIENCE, nops.run()).await.expect("it ends").unwrap();
+        let nops = (0..100).fold(Chain::new().unlink(place.path("file")), |chain, _| chain.nop().timeout(HANGS));
+        let report = tokio::time::timeout(HANGS, nops.run()).await.expect("it ends").unwrap();
         assert_eq!(report.way(), ChainPath::Pool);
     });
 }

@@ -261,7 +261,7 @@ fn endless(running: &Arc<()>) -> AnyBody {
 }
 
 async fn until(what: impl Fn() -> bool) {
-    let waiting = timeout(Duration::from_secs(10), async {
+    let waiting = timeout(crate::support::HANGS, async {
         while !what() {
             sleep(Duration::from_millis(1)).await;
         }

@@ -4,9 +4,7 @@ use futures_util::future::join_all;
 use hyper::body::Incoming;
 
 use super::*;
-
-/// Timeout that only a hang reaches.
-const LONG: Duration = Duration::from_secs(30);
+use crate::support::HANGS;
 
 struct Prepared {
     head: &'static str,
@@ -101,7 +99,7 @@ fn a_response_that_ends_at_any_byte_is_whole_or_broken() {
         for (which, Prepared { head, body, .. }) in RESPONSES.iter().enumerate() {
             let cuts = 0..=head.len() + body.len();
             let checks = cuts.flat_map(|cut| [false, true].map(|by_h2| check(addr, which, cut, by_h2)));
-            timeout(LONG, join_all(checks)).await.expect("no hang");
+            timeout(HANGS, join_all(checks)).await.expect("no hang");
         }
     });
 }

@@ -36,15 +36,12 @@ use tokio::time::timeout;
 use crate::support::http::{
     Answer, Raw, boxed, h1, h2, narrow, on_both, raw_upstream, request, sha256, start, start_hyper, whole,
 };
-use crate::support::{lacks, noise, skip};
-
-/// Timeout of operations that must complete.
-const SOON: Duration = Duration::from_secs(30);
+use crate::support::{HANGS, lacks, noise, skip};
 
 /// Returns a proxy in front of `to`, which speaks HTTP/2 if `h2`.
 fn plan(to: SocketAddr, h2: bool) -> ProxyBuilder {
     let upstream: Upstream = format!("{}{to}", if h2 { "h2c:" } else { "" }).parse().unwrap();
-    Proxy::builder(upstream).timeout(Duration::from_secs(20))
+    Proxy::builder(upstream).timeout(HANGS)
 }
 
 /// Starts a proxy.
@@ -68,14 +65,14 @@ async fn head_of(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// Waits for a condition, for at most [`SOON`].
+/// Waits for a condition, for at most [`HANGS`].
 async fn soon(what: &str, fine: impl Fn() -> bool) {
     let waiting = async {
         while !fine() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    assert!(timeout(SOON, waiting).await.is_ok(), "{what}");
+    assert!(timeout(HANGS, waiting).await.is_ok(), "{what}");
 }
 
 /// Responds with the request's method, target, fields, and digest of its body.

@@ -8,12 +8,10 @@ use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::support::HANGS;
 
 const STREAMS: usize = 64;
 const TOKENS: usize = 20;
-/// Timeout that only a hang reaches.
-const LONG: Duration = Duration::from_secs(30);
-
 /// Versions of the client and of the upstream: HTTP/2 where set.
 const WAYS: [(bool, bool); 3] = [(false, false), (true, false), (false, true)];
 
@@ -71,7 +69,7 @@ fn each_token_arrives_before_the_next_is_there() {
                     assert_eq!(body.collect().await.unwrap().to_bytes(), "", "nothing more");
                 }
             };
-            timeout(LONG, passing).await.expect("each token at once");
+            timeout(HANGS, passing).await.expect("each token at once");
         }
     });
 }

@@ -8,7 +8,8 @@ use hyper::Response;
 use millstream::relay::shared::FrameReceiver;
 use tokio::time::timeout;
 
-use super::{SOON, against_peer, connected, frames, soon};
+use super::{against_peer, connected, frames, soon};
+use crate::support::HANGS;
 use crate::support::http::{Raw, boxed, on_both, start_with};
 use crate::support::{alone, noise};
 
@@ -68,7 +69,7 @@ fn a_sender_waits_for_credit() {
         assert_eq!((sent.load(Ordering::Relaxed), frames()), (5, left));
         for _ in 5..20 {
             held.remove(0);
-            held.push(timeout(SOON, receiver.next()).await.unwrap().unwrap().unwrap());
+            held.push(timeout(HANGS, receiver.next()).await.unwrap().unwrap().unwrap());
             assert!(held.iter().all(|frame| *frame == bytes));
         }
         assert!(receiver.next().await.is_none());
@@ -110,7 +111,7 @@ fn a_slow_reader_holds_the_producer_up() {
         soon("two frames are sent", || sent.load(Ordering::Relaxed) == 2).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(sent.load(Ordering::Relaxed), 2, "without a reader");
-        let got = timeout(SOON, client.body(head.content_length())).await.unwrap().unwrap();
+        let got = timeout(HANGS, client.body(head.content_length())).await.unwrap().unwrap();
         assert!(got == noise(LEN * FRAMES));
     });
 }
@@ -144,7 +145,7 @@ fn credit_that_finds_the_socket_full_is_returned_later() {
             }
             (frames, bytes, messages)
         });
-        let (frames, bytes, messages) = timeout(SOON, heard).await.unwrap().unwrap();
+        let (frames, bytes, messages) = timeout(HANGS, heard).await.unwrap().unwrap();
         assert_eq!((frames as usize, bytes as usize), (FRAMES, FRAMES));
         assert!(messages < FRAMES, "the socket was never full");
         // The peer has gone.

@@ -18,7 +18,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::peers::Peer;
-use super::{SOON, against_peer, connected, frames, open, soon};
+use super::{against_peer, connected, frames, open, soon};
+use crate::support::HANGS;
 use crate::support::http::{Flavour, Raw, boxed, on_both, start, watched};
 use crate::support::{alone, child, lacks, noise};
 
@@ -85,7 +86,7 @@ fn a_producer_that_is_killed_leaves_nothing() {
                 }
                 kill(process).await;
                 let error = loop {
-                    match timeout(SOON, receiver.next()).await.unwrap() {
+                    match timeout(HANGS, receiver.next()).await.unwrap() {
                         Some(Ok(frame)) => assert!(frame == bytes, "after {after} frames"),
                         Some(Err(error)) => break error,
                         None => panic!("a part was taken for the whole, after {after} frames"),
@@ -132,7 +133,7 @@ fn a_consumer_that_is_killed_leaves_nothing() {
                         }
                     }
                 };
-                let error = timeout(SOON, ended).await.unwrap();
+                let error = timeout(HANGS, ended).await.unwrap();
                 assert!(error.is_ended(), "{error}");
                 drop(sender);
                 assert_eq!(frames(), (0, 0), "after {after} frames");
@@ -160,7 +161,7 @@ fn a_producer_that_ends_early_cuts_the_response() {
             .await;
             let mut client = Raw::connect(addr).await;
             client.send("GET / HTTP/1.1\r\nHost: mill\r\nConnection: close\r\n\r\n").await;
-            let got = timeout(SOON, client.drain()).await.unwrap();
+            let got = timeout(HANGS, client.drain()).await.unwrap();
             assert!(got.len() > 100_000);
             assert_eq!(got.ends_with(b"\r\n0\r\n\r\n"), finishes);
         }
@@ -196,7 +197,7 @@ fn a_dropped_receiver_is_noticed_at_once_and_its_slices_stay() {
         let never = StreamBody::new(stream::pending::<Result<Frame<Bytes>, std::io::Error>>());
         let sending = tokio::spawn(async move { sender.send_body(never).await });
         drop(receiver);
-        let error = timeout(SOON, sending).await.unwrap().unwrap().unwrap_err();
+        let error = timeout(HANGS, sending).await.unwrap().unwrap().unwrap_err();
         assert!(error.is_ended(), "{error}");
     });
 }
@@ -271,7 +272,7 @@ fn the_end_is_confirmed_when_all_frames_were_received() {
                 assert_eq!(receiver.next().await.unwrap().unwrap(), "hello");
             }
             drop(receiver);
-            let finished = timeout(SOON, sender.finish()).await.unwrap();
+            let finished = timeout(HANGS, sender.finish()).await.unwrap();
             assert_eq!(finished.is_ok(), is_all, "{finished:?}");
             assert!(is_all || finished.unwrap_err().is_ended());
         }
@@ -279,7 +280,7 @@ fn the_end_is_confirmed_when_all_frames_were_received() {
         let (peer, stream) = Peer::pair();
         peer.say(b"MSF1", 2, 100);
         let sender = FrameSender::builder().silence(Duration::from_millis(100)).handshake(stream).await.unwrap();
-        assert!(timeout(SOON, sender.finish()).await.unwrap().unwrap_err().is_timeout());
+        assert!(timeout(HANGS, sender.finish()).await.unwrap().unwrap_err().is_timeout());
     });
 }
 
@@ -298,7 +299,7 @@ fn a_stream_whose_bytes_were_received_ahead_is_refused() {
         let (mut stream, _) = listener.accept().await.unwrap();
         client.write_all(b"two").await.unwrap();
         stream.read_u8().await.unwrap();
-        let error = timeout(SOON, FrameReceiver::handshake(stream)).await.expect("at once").unwrap_err();
+        let error = timeout(HANGS, FrameReceiver::handshake(stream)).await.expect("at once").unwrap_err();
         assert!(error.to_string().contains("use the connection"), "{error}");
     });
 }

@@ -8,7 +8,8 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::time::timeout;
 
 use super::peers::{FIXED, Peer, memfd, message};
-use super::{SOON, against_peer, connected, frames, soon};
+use super::{against_peer, connected, frames, soon};
+use crate::support::HANGS;
 use crate::support::http::on_both;
 use crate::support::{alone, fds, noise};
 
@@ -119,7 +120,7 @@ fn each_lie_costs_its_own_connection_and_no_descriptor() {
             peer.frame(&bytes);
             let good = victim.next().await.unwrap().unwrap();
             act(&peer);
-            let next = timeout(SOON, victim.next()).await.unwrap_or_else(|_| panic!("{what}: nothing happens"));
+            let next = timeout(HANGS, victim.next()).await.unwrap_or_else(|_| panic!("{what}: nothing happens"));
             let error = next.unwrap_or_else(|| panic!("{what}: taken for the end")).expect_err(what);
             let is_absent = *what == "huge pages" && said(&error).contains("inside a message");
             assert!(error.is_violation() && (said(&error).contains(says) || is_absent), "{what}: {error}");
@@ -213,7 +214,7 @@ fn a_receiver_that_returns_no_credit_is_given_up() {
         let (_peer, mut sender) = sender().await;
         sender.send(&b"hello"[..]).await.unwrap();
         sender.send(&b"world"[..]).await.unwrap();
-        let error = timeout(SOON, sender.send(&b"again"[..])).await.unwrap().unwrap_err();
+        let error = timeout(HANGS, sender.send(&b"again"[..])).await.unwrap().unwrap_err();
         assert!(error.is_timeout(), "{error}");
     });
 }
@@ -235,10 +236,10 @@ fn a_receiver_that_grants_everything_and_returns_nothing_holds_the_limits_of_the
         ] {
             let (_peer, mut sender) = lavished(builder).await;
             for n in 0..held {
-                let sent = timeout(SOON, sender.send(&[7; 99][..])).await.unwrap();
+                let sent = timeout(HANGS, sender.send(&[7; 99][..])).await.unwrap();
                 sent.unwrap_or_else(|e| panic!("frame {n} of {held}: {e}"));
             }
-            let error = timeout(SOON, sender.send(&[7; 99][..])).await.unwrap().expect_err("more than the limit");
+            let error = timeout(HANGS, sender.send(&[7; 99][..])).await.unwrap().expect_err("more than the limit");
             assert!(error.is_timeout(), "{error}");
         }
     });
@@ -275,11 +276,11 @@ fn a_sender_that_is_silent_is_given_up_unless_it_may_wait_for_credit() {
         let silent = timeout(Duration::from_millis(700), receiver.next()).await;
         assert!(silent.is_err(), "given up although a frame is held: {silent:?}");
         drop(held);
-        let error = timeout(SOON, receiver.next()).await.unwrap().unwrap().unwrap_err();
+        let error = timeout(HANGS, receiver.next()).await.unwrap().unwrap().unwrap_err();
         assert!(error.is_timeout(), "{error}");
         // Before the greeting too.
         let (_peer, stream) = Peer::pair();
-        let error = timeout(SOON, builder.handshake(stream)).await.unwrap().unwrap_err();
+        let error = timeout(HANGS, builder.handshake(stream)).await.unwrap().unwrap_err();
         assert!(error.is_timeout(), "{error}");
     });
 }

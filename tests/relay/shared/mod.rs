@@ -14,10 +14,8 @@ use millstream::net::UnixStream;
 use millstream::relay::shared::{FrameReceiver, FrameReceiverBuilder, FrameSender};
 use tokio::time::timeout;
 
+use crate::support::HANGS;
 use peers::Peer;
-
-/// Timeout of operations that must complete.
-const SOON: Duration = Duration::from_secs(20);
 
 /// Returns a sender and a receiver that are connected.
 async fn connected(receiver: FrameReceiverBuilder) -> (FrameSender, FrameReceiver) {
@@ -35,14 +33,14 @@ async fn against_peer(receiver: FrameReceiverBuilder) -> (Peer, FrameReceiver) {
     (peer, receiver)
 }
 
-/// Waits for a condition, for at most [`SOON`].
+/// Waits for a condition, for at most [`HANGS`].
 async fn soon(what: &str, fine: impl Fn() -> bool) {
     let waiting = async {
         while !fine() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    assert!(timeout(SOON, waiting).await.is_ok(), "{what}");
+    assert!(timeout(HANGS, waiting).await.is_ok(), "{what}");
 }
 
 /// Returns the open descriptors, without those of the ring, which stays open once it is used.

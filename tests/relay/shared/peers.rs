@@ -4,7 +4,6 @@ use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
-use std::time::Duration;
 
 use millstream::net::UnixStream;
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -38,7 +37,7 @@ pub(super) fn memfd(bytes: &[u8], seals: SealFlags) -> OwnedFd {
 impl Peer {
     pub(super) fn pair() -> (Self, UnixStream) {
         let (peer, stream) = StdStream::pair().unwrap();
-        peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        peer.set_read_timeout(Some(crate::support::HANGS)).unwrap();
         (Self(peer), UnixStream::from_std(stream).unwrap())
     }
 

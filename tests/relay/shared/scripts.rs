@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use rustix::fs::SealFlags;
 use tokio::time::timeout;
 
+use super::against_peer;
 use super::peers::{FIXED, Peer, memfd, message};
-use super::{SOON, against_peer};
+use crate::support::HANGS;
 use crate::support::http::Flavour;
 use crate::support::noise;
 
@@ -93,7 +94,7 @@ proptest! {
             let mut due = script.iter().map(|(act, _)| act).peekable();
             let mut got = 0;
             let end = loop {
-                match timeout(SOON, receiver.next()).await.expect("it hangs") {
+                match timeout(HANGS, receiver.next()).await.expect("it hangs") {
                     Some(Ok(piece)) => {
                         let Some(Act::Frame(len)) = due.peek() else { panic!("{:?} was taken for a frame", due.peek()) };
                         assert!(piece == bytes[got..got + piece.len()]);

@@ -18,7 +18,8 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::Semaphore;
 
 use super::half::silent;
-use super::{GRACE, hello, start};
+use super::{hello, start};
+use crate::support::HANGS;
 use crate::support::http::{Raw, boxed, on_both, watched};
 
 const DATA: u8 = 0;
@@ -115,7 +116,7 @@ fn a_peer_that_answers_no_ping_is_given_up() {
         }
         assert_eq!(dropped.available_permits(), 0);
         // The connection stays open, but the peer sends nothing more.
-        let given_up = tokio::time::timeout(GRACE, dropped.acquire()).await.expect("closed in time");
+        let given_up = tokio::time::timeout(HANGS, dropped.acquire()).await.expect("closed in time");
         given_up.unwrap().forget();
         while client.next().await.is_some() {}
     });

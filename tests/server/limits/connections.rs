@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use super::{GRACE, hello, is_reset, start, text};
+use super::{hello, is_reset, start, text};
+use crate::support::HANGS;
 use crate::support::http::{Answer, Head, Raw, on_both};
 
 /// Opens a connection and checks that it is served; `None` if it is refused.
@@ -53,7 +54,7 @@ async fn served_soon(addr: SocketAddr) -> Raw {
             }
         }
     };
-    tokio::time::timeout(GRACE, soon).await.expect("a free place")
+    tokio::time::timeout(HANGS, soon).await.expect("a free place")
 }
 
 #[test]
@@ -156,7 +157,7 @@ fn an_upgraded_connection_whose_client_takes_nothing_is_reset() {
         let mut client = Raw::connect_narrow(start(limits, upgrade).await).await;
         client.send(UPGRADE).await;
         assert_eq!(client.head().await.status, 101);
-        tokio::time::timeout(GRACE, ended.recv()).await.expect("reset").unwrap();
+        tokio::time::timeout(HANGS, ended.recv()).await.expect("reset").unwrap();
     });
 }
 
@@ -177,5 +178,5 @@ async fn upgraded_soon(addr: SocketAddr) -> Raw {
             }
         }
     };
-    tokio::time::timeout(GRACE, soon).await.expect("a free place")
+    tokio::time::timeout(HANGS, soon).await.expect("a free place")
 }

@@ -13,7 +13,8 @@ use millstream::sse;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 
-use super::{GRACE, start, text};
+use super::{start, text};
+use crate::support::HANGS;
 use crate::support::http::{Answer, Raw, boxed, narrow, on_both};
 
 /// Answers `/LENGTH` with that many bytes after a delay; `x-got` has the length of the request body.
@@ -102,7 +103,7 @@ fn the_answer_to_a_client_that_has_left_is_dropped() {
                     drop(client);
                 }
             }
-            let permit = tokio::time::timeout(GRACE, dropped.acquire()).await.expect("dropped in time");
+            let permit = tokio::time::timeout(HANGS, dropped.acquire()).await.expect("dropped in time");
             permit.unwrap().forget();
         }
     });
@@ -129,7 +130,7 @@ fn a_stream_of_events_ends_with_its_client_unless_it_is_to_go_on() {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
-            let patience = if goes_on { Duration::from_millis(200) } else { GRACE };
+            let patience = if goes_on { Duration::from_millis(200) } else { HANGS };
             assert_eq!(tokio::time::timeout(patience, ends).await.is_err(), goes_on);
             if goes_on {
                 events.send(sse::Event::new().data("late")).unwrap();
@@ -163,7 +164,7 @@ fn events_that_wait_for_a_slow_client_are_sent_before_the_end() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let frame = "EA60\r\n".len() + 60_000 + 2;
         assert_eq!(client.body(EVENTS * frame).await.unwrap().len(), EVENTS * frame);
-        let permit = tokio::time::timeout(GRACE, dropped.acquire()).await.expect("dropped in time");
+        let permit = tokio::time::timeout(HANGS, dropped.acquire()).await.expect("dropped in time");
         permit.unwrap().forget();
     });
 }

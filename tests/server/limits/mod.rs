@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -29,9 +28,6 @@ pub(crate) mod slow;
 mod windows;
 
 use crate::support::http::{Answer, BoxError, boxed};
-
-/// Margin after a limit, generous because the machine may be busy.
-const GRACE: Duration = Duration::from_secs(10);
 
 async fn start<S>(limits: Limits, service: S) -> SocketAddr
 where

@@ -18,7 +18,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::slow::{Endless, until};
-use super::{GRACE, many_descriptors, start, text};
+use super::{many_descriptors, start, text};
+use crate::support::HANGS;
 use crate::support::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n";
@@ -73,7 +74,7 @@ fn steady_readers_are_never_reset_and_a_reader_that_takes_nothing_is() {
         stalled.write_all(GET).await.unwrap();
         until(&bodies, readers.len() + 1).await;
         while bodies.load(Ordering::Relaxed) > readers.len() {
-            assert!(since.elapsed() < limit + GRACE, "the stalled reader is still connected");
+            assert!(since.elapsed() < limit + HANGS, "the stalled reader is still connected");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         println!("the stalled reader was reset after {:?}", since.elapsed());
@@ -116,7 +117,7 @@ fn a_drip_reader_is_reset_and_a_quiet_event_stream_is_not() {
         quiet.ask("/events").await;
         assert_eq!(quiet.head().await.status, 200);
         // 100 kB per second is progress, but a tenth of `write_rate`.
-        let drip = timeout(limit + GRACE, steadily(addr, 8192, Arc::default())).await;
+        let drip = timeout(limit + HANGS, steadily(addr, 8192, Arc::default())).await;
         assert!(drip.expect("the drip reader is still connected").is_err());
         until(&bodies, 0).await;
         for _ in 0..20 {
@@ -149,7 +150,7 @@ fn a_reader_that_takes_nothing_of_what_the_kernel_holds_is_reset() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(limit + GRACE, closed).await.expect("reset");
+        timeout(limit + HANGS, closed).await.expect("reset");
         // The peer sees the reset after it has read its buffer.
         let read = stalled.read_to_end(&mut Vec::new()).await;
         assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);

@@ -8,7 +8,8 @@ use millstream::server::Limits;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use super::{GRACE, hello, length, start};
+use super::{hello, length, start};
+use crate::support::HANGS;
 use crate::support::http::{Flavour, Raw, on_both};
 use crate::support::skip;
 
@@ -24,10 +25,10 @@ fn upload(len: usize, chunked: bool) -> Vec<u8> {
 /// Sends all of `request` before it reads; returns the status and checks that the connection ends after the response.
 async fn refused(addr: SocketAddr, request: &[u8]) -> u16 {
     let mut client = Raw::connect(addr).await;
-    timeout(GRACE, client.io.write_all(request)).await.expect("the server keeps reading").expect("no reset");
-    let head = timeout(GRACE, client.try_head()).await.expect("an answer").expect("no reset");
+    timeout(HANGS, client.io.write_all(request)).await.expect("the server keeps reading").expect("no reset");
+    let head = timeout(HANGS, client.try_head()).await.expect("an answer").expect("no reset");
     client.io.shutdown().await.expect("no reset");
-    let rest = timeout(GRACE, client.drain()).await.expect("the server closes the connection");
+    let rest = timeout(HANGS, client.drain()).await.expect("the server closes the connection");
     assert_eq!(rest.len(), head.field("content-length").map_or(rest.len(), |len| len.parse().unwrap()));
     head.status
 }
@@ -57,7 +58,7 @@ fn a_client_whose_head_is_late_gets_its_answer_whatever_it_sends_then() {
         let limits = Limits::default().head_time(Duration::from_millis(100));
         let mut client = Raw::connect(start(limits, tower::service_fn(hello)).await).await;
         client.send("GET / HTTP/1.1\r\nX: ").await;
-        timeout(GRACE, client.io.readable()).await.expect("an answer").unwrap();
+        timeout(HANGS, client.io.readable()).await.expect("an answer").unwrap();
         client.send(vec![b'x'; 20_000_000]).await;
         assert_eq!(client.head().await.status, 408);
     });

@@ -17,7 +17,8 @@ use millstream::server::{Limits, RequestBody, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::{GRACE, length, many_descriptors, start, text};
+use super::{length, many_descriptors, start, text};
+use crate::support::HANGS;
 use crate::support::http::{Answer, BoxError, Raw, boxed, h2, narrow, on_both, request, whole};
 
 const LIMIT: Duration = Duration::from_secs(1);
@@ -55,7 +56,7 @@ pub(crate) async fn until(bodies: &AtomicUsize, wanted: usize) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let in_time = timeout(LIMIT + GRACE, reached).await;
+    let in_time = timeout(LIMIT + HANGS, reached).await;
     assert!(in_time.is_ok(), "{} bodies instead of {wanted}", bodies.load(Ordering::Relaxed));
 }
 
@@ -105,7 +106,7 @@ fn hundreds_that_stall_are_closed_while_others_are_served() {
                 0 => "GET / HTTP/1.1\r\nX: ",
                 _ => "POST /upload HTTP/1.1\r\nHost: mill\r\nContent-Length: 100000\r\n\r\n",
             };
-            slow.push(tokio::spawn(timeout(LIMIT + GRACE, slowly(addr, begin))));
+            slow.push(tokio::spawn(timeout(LIMIT + HANGS, slowly(addr, begin))));
         }
         let done = Arc::new(AtomicBool::new(false));
         let enough = Arc::clone(&done);
@@ -133,7 +134,7 @@ fn hundreds_that_stall_are_closed_while_others_are_served() {
         let times = good.await.unwrap();
         let p99 = times[times.len() * 99 / 100];
         println!("meanwhile {} answers, p99 {p99:?}", times.len());
-        assert!(p99 < Duration::from_secs(5), "{p99:?}");
+        assert!(p99 < HANGS, "{p99:?}");
         drop(stalled);
     });
 }
@@ -233,14 +234,14 @@ fn who_has_no_request_is_let_go_and_who_waits_for_an_answer_is_not() {
         let mut client = Raw::connect(addr).await;
         assert_eq!(client.get("/slow").await.0, 200);
         assert_eq!(client.get("/slow").await.0, 200);
-        assert!(timeout(idle + GRACE, client.drain()).await.expect("closed").is_empty());
+        assert!(timeout(idle + HANGS, client.drain()).await.expect("closed").is_empty());
         // The connection ends with GOAWAY.
         let io = TokioIo::new(tokio::net::TcpStream::connect(addr).await.unwrap());
         let (mut client, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
         let ended = tokio::spawn(connection);
         let answer = client.send_request(request("/slow")).await.unwrap();
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
-        timeout(idle + GRACE, ended).await.expect("closed").unwrap().expect("closed by GOAWAY");
+        timeout(idle + HANGS, ended).await.expect("closed").unwrap().expect("closed by GOAWAY");
     });
 }
 
@@ -258,7 +259,7 @@ fn a_body_that_streams_may_come_slowly_but_has_to_come() {
         let head = client.head().await;
         assert_eq!((head.status, client.body(head.content_length()).await.unwrap()), (200, b"12".to_vec()));
         client.send("POST /stream HTTP/1.1\r\nHost: mill\r\nContent-Length: 12\r\n\r\n").await;
-        assert_eq!(timeout(LIMIT + GRACE, client.head()).await.expect("answered").status, 408);
+        assert_eq!(timeout(LIMIT + HANGS, client.head()).await.expect("answered").status, 408);
     });
 }
 
