@@ -3,8 +3,9 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use super::skip;
+use super::{HANGS, skip};
 
 #[derive(Debug)]
 pub struct Mount {
@@ -75,15 +76,24 @@ impl Mount {
             Cut::Written => return self.go_on_with_a_copy(),
         };
         run("perl", [OsStr::new("-e"), program.as_ref(), self.path().as_os_str(), flag.as_ref()]).unwrap();
-        run("umount", [self.path()]).unwrap();
+        self.unmount();
         self.mount().unwrap();
+    }
+
+    /// Unmounts it once nobody uses it: a child of another test has copies of all descriptors from `fork` to `exec`.
+    fn unmount(&self) {
+        let since = Instant::now();
+        while let Err(e) = run("umount", [self.path()]) {
+            assert!(e.contains("busy") && since.elapsed() < HANGS, "{e}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Takes the image as it is, and mounts it in place of what unmounting makes of it.
     fn go_on_with_a_copy(&self) {
         let [image, copy] = ["image", "copy"].map(|name| self.dir.path().join(name));
         std::fs::copy(&image, &copy).unwrap();
-        run("umount", [self.path()]).unwrap();
+        self.unmount();
         std::fs::rename(copy, image).unwrap();
         self.mount().unwrap();
     }
