@@ -147,6 +147,10 @@ impl UnixStream {
 
     /// Connects to the listener at `path`, which is an abstract name if it begins with a NUL.
     ///
+    /// Other than tokio's it is ready when it is first polled, whether or not the listener has accepted. If the listener
+    /// is dropped before it accepts, the connection ends: on Linux the next read fails with
+    /// [`ConnectionReset`](io::ErrorKind::ConnectionReset).
+    ///
     /// # Errors
     ///
     /// [`WouldBlock`](io::ErrorKind::WouldBlock): the listener's queue is full, and Unix sockets cannot wait for room
