@@ -97,6 +97,14 @@ pub(super) const OPEN: Alone = Alone::Pool;
 ///
 /// The descriptor is closed when the last clone was dropped and the last operation in flight has ended. Errors of that
 /// close are lost: use [`close`](Self::close).
+///
+/// # Differences from tokio's `File`
+///
+/// * It implements neither `AsyncRead` nor `AsyncWrite` nor `AsyncSeek`. [`reader`](Self::reader) and
+///   [`writer`](Self::writer) return types that do. Each has a position of its own, and there is none for both.
+/// * `clone` stands for `try_clone`, [`sync`](Self::sync) for `sync_all`, [`from_std`](Self::from_std) for `From`, and
+///   [`into_std`](Self::into_std), which does not wait, for `into_std` and `try_into_std`.
+/// * There is no `set_max_buf_size`, `set_permissions` or `set_times`, and of `AsFd`, `AsRawFd` and `FromRawFd` only `AsFd`.
 #[derive(Clone)]
 pub struct File(Arc<Inner>);
 
