@@ -85,7 +85,7 @@ impl Mount {
         let since = Instant::now();
         while let Err(e) = run("umount", [self.path()]) {
             assert!(e.contains("busy") && since.elapsed() < HANGS, "{e}");
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::park_timeout(Duration::from_millis(5));
         }
     }
 
