@@ -3,28 +3,28 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
-use hyper::{Request, Response, StatusCode, header};
+use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use millstream::net::TcpListener;
+use millstream::net::{StreamStats, TcpListener};
 use millstream::server::{Drained, Limits, Peer, RequestBody, serve};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 use crate::listeners::Dial;
-use crate::support::http::{Answer, BoxError, Raw, boxed, narrow, on_both};
-use crate::support::noise;
+use crate::support::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both, watched};
+use crate::support::{HANGS, noise};
 use crate::takeover::{ALL, Over, TLS};
 
 /// Timeout that only a hang reaches.
@@ -357,4 +357,38 @@ async fn a_connection_that_ends_by_an_error_is_shut_down_at_once() {
             assert_eq!(end.split(' ').nth(1).unwrap_or_default(), *status);
         }
     }
+}
+
+#[test]
+fn a_body_that_is_dropped_late_does_not_keep_the_connection_for_unread_bytes() {
+    // On one thread the client runs only when the server has ended the connection, or waits.
+    watched(|| {
+        Flavour::CurrentThread.runtime().block_on(async {
+            // The body of the first request is dropped during the second one, which is the last.
+            const FIRST: &str = "POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 5\r\n\r\nhello";
+            const SECOND: &str = "GET / HTTP/1.1\r\nHost: mill\r\nConnection: close\r\n\r\n";
+            let (tell, mut told) = mpsc::channel(1);
+            let closed = move |numbers: &StreamStats| tell.try_send(numbers.received).unwrap();
+            let listener = TcpListener::builder().on_close(closed).bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            let kept = Arc::<Mutex<Option<RequestBody>>>::default();
+            let service = tower::service_fn(move |request: Request<RequestBody>| {
+                let is_first = request.method() == Method::POST;
+                let last = kept.lock().unwrap().replace(request.into_body()).filter(|_| !is_first);
+                drop(last);
+                std::future::ready(Ok::<_, Infallible>(Response::new(boxed(Full::new(Bytes::from_static(b"hi"))))))
+            });
+            tokio::spawn(serve(listener, service).into_future());
+            let mut client = Raw::connect(addr).await;
+            client.send(FIRST).await;
+            client.head().await;
+            client.body(2).await.unwrap();
+            client.send(SECOND).await;
+            client.io.read_to_end(&mut Vec::new()).await.unwrap();
+            // A connection that waits for unread bytes receives it.
+            let _ = client.io.write_all(b"x").await;
+            let received = timeout(HANGS, told.recv()).await.expect("the end of the connection");
+            assert_eq!(received, Some((FIRST.len() + SECOND.len()) as u64));
+        })
+    });
 }

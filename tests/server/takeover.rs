@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRAILER, TRANSFER_ENCODING};
 use hyper::{Request, Response, StatusCode, Version};
@@ -81,8 +81,9 @@ impl Buf for Slices {
     }
 }
 
-/// A body of unknown length.
+/// A body of unknown length, unless it is set.
 struct Scripted {
+    length: Option<u64>,
     steps: std::vec::IntoIter<Step>,
     sleep: Option<Pin<Box<tokio::time::Sleep>>>,
     /// Whether `is_end_stream` tells the end.
@@ -91,7 +92,7 @@ struct Scripted {
 
 impl Scripted {
     fn new(steps: Vec<Step>, tells: bool) -> Self {
-        Self { steps: steps.into_iter(), sleep: None, tells }
+        Self { length: None, steps: steps.into_iter(), sleep: None, tells }
     }
 }
 
@@ -132,6 +133,10 @@ impl Body for Scripted {
                 return Poll::Pending;
             }
         })
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -182,7 +187,10 @@ impl Served {
                     // A client may leave before the end.
                     let _ = body.collect().await;
                 }
-                let body = Scripted::new(served.steps.clone(), served.tells);
+                let mut body = Scripted::new(served.steps.clone(), served.tells);
+                if parts.uri.path() == "/known" {
+                    body.length = Some(served.length() as u64);
+                }
                 Ok::<_, Infallible>(head(parts.uri.path(), served.length()).body(body).unwrap())
             }
         });
@@ -474,6 +482,7 @@ fn what_came_before_on_a_connection_keeps_no_response_from_being_taken_over() {
             ("HEAD / HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
             ("GET /none HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
             ("GET /same HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
+            ("GET /known HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
             ("GET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n".to_owned(), 1),
             ("POST / HTTP/1.1\r\nHost: mill\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n0\r\n\r\n".to_owned(), 0),
             (format!("POST / HTTP/1.1\r\nHost: mill\r\nExpect: 100-continue\r\n{length}"), 1),
