@@ -310,6 +310,23 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_has_failed_or_has_trailers_is_not_sent_again() {
+        let room = Arc::new(Semaphore::new(ALL_KEPT));
+        for end in [Ok(Frame::trailers(http::HeaderMap::new())), Err(BoxError::from("the client has left"))] {
+            let frames = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"hello"))), end]);
+            let (mut first, upload) = OutBody::new(StreamBody::new(frames));
+            let upload = upload.unwrap();
+            upload.keep(&room);
+            assert!(first.frame().now_or_never().unwrap().unwrap().is_ok());
+            let mut second = upload.again().unwrap();
+            for _ in 0..2 {
+                drop(second.frame().now_or_never().unwrap());
+            }
+            assert!(upload.again().is_none());
+        }
+    }
+
+    #[test]
     fn what_is_kept_is_bounded() {
         let room = Arc::new(Semaphore::new(KEPT + 100));
         let body = || {
