@@ -1,5 +1,6 @@
 //! What streams share with those of tokio: readiness, calls that do not wait, peeking, halves, and conversions.
 
+use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -7,10 +8,12 @@ use std::time::Duration;
 
 use millstream::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use millstream::runtime::{DriverBuilder, Io};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::time::timeout;
 
+use crate::support::HANGS;
 use crate::support::family::Family;
+use crate::support::http::watched;
 
 /// Of the paused clock: it passes only when no task can run.
 const A_WHILE: Duration = Duration::from_millis(100);
@@ -24,14 +27,16 @@ fn would_block<T: std::fmt::Debug>(result: std::io::Result<T>) {
 }
 
 /// Runs `test` with reads when ready, and with a ring that receives ahead. Without io_uring both are the former.
-fn on_both<R: Future<Output = ()>>(test: impl Fn() -> R) {
-    for io in [Io::Epoll, Io::Uring] {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            DriverBuilder::new().io(io).install().unwrap();
-            test().await;
-        });
-    }
+fn on_both<R: Future<Output = ()>>(test: impl Fn() -> R + Send + 'static) {
+    watched(move || {
+        for io in [Io::Epoll, Io::Uring] {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_all().start_paused(true).build().unwrap().block_on(async {
+                DriverBuilder::new().io(io).install().unwrap();
+                test().await;
+            });
+        }
+    });
 }
 
 macro_rules! tests {
@@ -54,6 +59,10 @@ macro_rules! tests {
                         assert_eq!(&buf[..5], b"hello");
                     }
                     assert_eq!(ours.peek(&mut buf[..1]).await.unwrap(), 1);
+                    let mut behind = ReadBuf::new(&mut buf);
+                    behind.put_slice(b"ab");
+                    assert_eq!(poll_fn(|cx| ours.poll_peek(cx, &mut behind)).await.unwrap(), 5);
+                    assert_eq!(behind.filled(), b"abhello");
                     let (first, rest) = buf.split_at_mut(2);
                     let mut slices = [&mut [][..], first, rest].map(IoSliceMut::new);
                     assert_eq!(ours.try_read_vectored(&mut slices).unwrap(), 2);
@@ -128,6 +137,23 @@ macro_rules! tests {
             }
 
             #[test]
+            fn a_stream_whose_socket_is_full_is_writable_until_a_write_is_refused() {
+                on_both(async || {
+                    let (mut ours, _theirs) = <$stream as Family>::pair().await;
+                    while ours.queued() == 0 {
+                        assert_eq!(ours.try_write(&[7; 1000]).unwrap(), 1000);
+                        ours.flush().await.unwrap();
+                    }
+                    assert!(!waits(ours.writable()).await);
+                    while ours.try_write(&[7; 1000]).is_ok() {}
+                    assert!(waits(ours.writable()).await);
+                    ours.shutdown().await.unwrap();
+                    assert!(!waits(ours.writable()).await, "the next write fails");
+                    assert_eq!(ours.try_write(b"more").unwrap_err().kind(), ErrorKind::BrokenPipe);
+                });
+            }
+
+            #[test]
             fn a_full_stream_whose_peer_leaves_is_writable() {
                 on_both(async || {
                     let (ours, theirs) = <$stream as Family>::pair().await;
@@ -135,6 +161,48 @@ macro_rules! tests {
                     while ours.try_write(&piece).is_ok() || !waits(ours.writable()).await {}
                     drop(theirs);
                     ours.writable().await.unwrap();
+                    while ours.try_write(&piece).is_ok() {
+                        tokio::task::yield_now().await;
+                    }
+                    assert!(ours.ready(Interest::WRITABLE).await.unwrap().is_write_closed());
+                });
+            }
+
+            #[test]
+            fn halves_write_slices_flush_and_shut_down() {
+                async fn check(write: &mut (impl AsyncWrite + Unpin), queued: impl Fn() -> usize) {
+                    assert!(write.is_write_vectored());
+                    for sent in [false, true] {
+                        let slices = [IoSlice::new(b"one"), IoSlice::new(b"two")];
+                        assert_eq!(write.write_vectored(&slices).await.unwrap(), 6);
+                        if sent {
+                            write.flush().await.unwrap();
+                        }
+                        assert_eq!(queued(), if sent { 0 } else { 6 });
+                    }
+                }
+
+                on_both(async || {
+                    let mut got = [0; 12];
+                    let (mut ours, mut theirs) = <$stream as Family>::pair().await;
+                    let handle = ours.handle();
+                    let queued = || handle.stats().unwrap().queued;
+                    check(&mut ours.split().1, queued).await;
+                    theirs.read_exact(&mut got).await.unwrap();
+                    assert_eq!(&got, b"onetwoonetwo");
+                    let (mut read, mut write) = ours.into_split();
+                    check(&mut write, queued).await;
+                    theirs.read_exact(&mut got).await.unwrap();
+                    assert_eq!(&got, b"onetwoonetwo");
+                    write.shutdown().await.unwrap();
+                    assert_eq!(theirs.read(&mut got).await.unwrap(), 0);
+                    assert_eq!(write.write(b"more").await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+                    theirs.write_all(b"still").await.unwrap();
+                    read.read_exact(&mut got[..5]).await.unwrap();
+
+                    let (mut ours, mut theirs) = <$stream as Family>::pair().await;
+                    ours.split().1.shutdown().await.unwrap();
+                    assert_eq!(theirs.read(&mut got).await.unwrap(), 0);
                 });
             }
 
@@ -143,9 +211,11 @@ macro_rules! tests {
                 on_both(async || {
                     const LEN: usize = 1 << 20;
                     let (ours, mut theirs) = <$stream as Family>::pair().await;
+                    let addrs = format!("{:?} {:?}", ours.local_addr().unwrap(), ours.peer_addr().unwrap());
                     let (mut read, mut write) = ours.into_split();
-                    let peer = read.peer_addr().unwrap();
-                    assert_eq!(format!("{peer:?}"), format!("{:?}", write.as_ref().peer_addr().unwrap()));
+                    let of_read = format!("{:?} {:?}", read.local_addr().unwrap(), read.peer_addr().unwrap());
+                    let of_write = format!("{:?} {:?}", write.local_addr().unwrap(), write.peer_addr().unwrap());
+                    assert_eq!([&of_read, &of_write], [&addrs; 2]);
                     let writer = tokio::spawn(async move {
                         write.write_all(&vec![7; LEN]).await.unwrap();
                         // The peer does not read yet, so that bytes are queued.
@@ -243,12 +313,27 @@ async fn options_of_tcp_are_set_and_returned() {
     assert_eq!(theirs.read_to_end(&mut Vec::new()).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
+#[test]
+fn an_error_that_a_dropped_write_half_meets_is_returned_by_the_read_half() {
+    on_both(async || {
+        let (ours, theirs) = TcpStream::pair().await;
+        theirs.set_zero_linger().unwrap();
+        drop(theirs);
+        let (mut read, write) = ours.into_split();
+        assert_eq!(write.try_write(b"queued").unwrap(), 6);
+        drop(write);
+        assert_eq!(read.read(&mut [0; 8]).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(read.read(&mut [0; 8]).await.unwrap(), 0);
+    });
+}
+
 #[tokio::test]
 async fn a_listener_is_polled() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     assert!(listener.poll_accept(&mut Context::from_waker(Waker::noop())).is_pending());
     let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (stream, peer) = std::future::poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
+    let accepted = timeout(HANGS, poll_fn(|cx| listener.poll_accept(cx)));
+    let (stream, peer) = accepted.await.expect("a connection").unwrap();
     assert_eq!((peer, stream.local_addr().unwrap()), (client.local_addr().unwrap(), client.peer_addr().unwrap()));
 }
 
@@ -268,7 +353,8 @@ async fn addresses_name_unix_sockets() {
         let listener = UnixListener::bind_addr(&addr).await.unwrap();
         assert_eq!(format!("{:?}", listener.local_addr().unwrap()), format!("{addr:?}"));
         let client = UnixStream::connect_addr(&addr).await.unwrap();
-        let (stream, _) = std::future::poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
+        let accepted = timeout(HANGS, poll_fn(|cx| listener.poll_accept(cx)));
+        let (stream, _) = accepted.await.expect("a connection").unwrap();
         let who = stream.peer_cred().unwrap();
         assert_eq!(who, client.peer_cred().unwrap());
         assert_eq!((who.pid(), who.uid(), who.gid()), (Some(who.pid), who.uid, who.gid));
