@@ -159,12 +159,7 @@ pub mod fuzzing {
 }
 
 #[cfg(test)]
-#[path = "../tests/support/skips.rs"]
-mod skips;
-
-#[cfg(test)]
-#[path = "../examples/common/report.rs"]
-mod report;
+use testkit::{report, skips};
 
 // The examples of the README and of docs/ are compiled.
 #[cfg(doctest)]

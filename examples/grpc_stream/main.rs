@@ -15,9 +15,6 @@ use tonic::transport::{Endpoint, Server};
 #[path = "../common/cli.rs"]
 mod cli;
 #[cfg(test)]
-#[path = "../../tests/support/mod.rs"]
-mod support;
-#[cfg(test)]
 mod tests;
 mod ticks;
 

@@ -14,10 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::transport::server::Connected;
 use tonic::transport::{Channel, Endpoint, Server};
 
-use crate::support::alone;
-use crate::support::counted::Counted;
-use crate::support::http::{Flavour, watched};
 use crate::ticks::{Ticks, WatchRequest, watch};
+use testkit::alone;
+use testkit::counted::Counted;
+use testkit::http::{Flavour, watched};
 
 const STREAMS: u64 = 100;
 const TICKS: u64 = 20;

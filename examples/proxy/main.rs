@@ -31,11 +31,7 @@ mod cli;
 mod options;
 mod relay;
 #[path = "../common/report.rs"]
-#[allow(clippy::duplicate_mod, reason = "the support of the tests has it too")]
 mod report;
-#[cfg(test)]
-#[path = "../../tests/support/mod.rs"]
-mod support;
 #[cfg(test)]
 mod tests;
 

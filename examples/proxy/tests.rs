@@ -16,10 +16,10 @@ use tokio::time::timeout;
 
 use crate::options::Options;
 use crate::relay::{Target, relay};
-use crate::support::alone;
-use crate::support::http::{on_both, raw_upstream, sha256};
-use crate::support::noise;
 use crate::{cli, pass};
+use testkit::alone;
+use testkit::http::{on_both, raw_upstream, sha256};
+use testkit::noise;
 
 /// Timeout of operations that must complete.
 const SOON: Duration = Duration::from_secs(10);

@@ -26,8 +26,6 @@ use millstream::middleware::AllowedHostsLayer;
 use millstream::net::TcpListener;
 
 mod chromium;
-#[path = "../../tests/support/skips.rs"]
-mod skips;
 
 /// The server of this example on its own runtime, so that it can be stopped with all its connections.
 struct Server {
@@ -123,7 +121,7 @@ fn number(value: &Value) -> f64 {
 #[test]
 fn a_real_browser_shows_what_happens() {
     let Some(program) = chromium::found() else {
-        return skips::skip("the page in a browser", "chromium is not installed");
+        return testkit::skip("the page in a browser", "chromium is not installed");
     };
     let server = Server::start(SocketAddr::from(([127, 0, 0, 1], 0)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -9,17 +9,11 @@ use std::sync::Arc;
 use clap::Parser;
 use millstream::middleware::AllowedHostsLayer;
 use millstream::net::TcpListener;
+use testkit::alone;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use super::{App, Args, Numbers, cli, until_interrupted};
-
-#[allow(unreachable_pub, reason = "shared with the tests of the library")]
-#[path = "../../tests/support/alone.rs"]
-mod alone;
-#[allow(dead_code, unreachable_pub, reason = "shared with the tests of the library")]
-#[path = "../../tests/support/child.rs"]
-mod child;
 
 /// The server of this example, and what lives as long as it does.
 struct Server {

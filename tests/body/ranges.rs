@@ -17,8 +17,8 @@ use millstream::server;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::support::http::{self, Flavour, on_both, watched};
-use crate::support::noise;
+use testkit::http::{self, Flavour, on_both, watched};
+use testkit::noise;
 
 /// What an object does besides returning its bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -310,7 +310,7 @@ fn clients_get_ranges_and_learn_that_bytes_are_missing() {
         drop(client);
         let start = std::time::Instant::now();
         while Arc::strong_count(&good) > 2 || good.reading.load(Ordering::Relaxed) > 0 {
-            assert!(start.elapsed() < crate::support::HANGS, "a body of a client that left is kept");
+            assert!(start.elapsed() < testkit::HANGS, "a body of a client that left is kept");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     });

@@ -16,8 +16,8 @@ use proptest::test_runner::{Config, TestRunner};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio_util::io::StreamReader;
 
-use crate::support::http::{self, Flavour, boxed, on_both, watched};
-use crate::support::noise;
+use testkit::http::{self, Flavour, boxed, on_both, watched};
+use testkit::noise;
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -12,8 +12,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::task::yield_now;
 
 use crate::fake::{Act, Fake};
-use crate::support::http::on_both;
-use crate::support::noise;
+use testkit::http::on_both;
+use testkit::noise;
 
 const POLLS: usize = 12;
 

@@ -21,7 +21,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::codec::LengthDelimitedCodec;
 
 use crate::fake::{Act, Fake};
-use crate::support::{alone, noise};
+use testkit::{alone, noise};
 
 /// Number of pool blocks of each size that the adapters lease: 32 MiB per size.
 const BLOCKS: [(usize, u64); 5] = [(512, 65_536), (4 << 10, 8192), (16 << 10, 2048), (64 << 10, 512), (256 << 10, 128)];
@@ -170,8 +170,8 @@ fn an_inner_writer_that_takes_no_pieces_is_counted_once() {
 async fn tls() -> (TlsStream<DuplexStream>, tokio_rustls::server::TlsStream<DuplexStream>) {
     let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let client = crate::support::tls::client([made.cert.der().clone()]).with_no_client_auth();
-    let server = crate::support::tls::server().with_single_cert(vec![made.cert.into()], key).unwrap();
+    let client = testkit::tls::client([made.cert.der().clone()]).with_no_client_auth();
+    let server = testkit::tls::server().with_single_cert(vec![made.cert.into()], key).unwrap();
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let connector = TlsConnector::from(Arc::new(client));
     let acceptor = TlsAcceptor::from(Arc::new(server));

@@ -12,8 +12,8 @@ use millstream::fs::File;
 use tokio::io::AsyncWriteExt;
 
 use crate::fake::{Act, Fake};
-use crate::support::http::{on_both, pages};
-use crate::support::lacks;
+use testkit::http::{on_both, pages};
+use testkit::lacks;
 
 const LEN: usize = 1 << 20;
 

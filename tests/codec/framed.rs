@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_util::codec::{BytesCodec, Decoder, LengthDelimitedCodec, LinesCodec, LinesCodecError};
 
 use crate::fake::{Act, Fake};
-use crate::support::http::{Flavour, on_both};
-use crate::support::noise;
+use testkit::http::{Flavour, on_both};
+use testkit::noise;
 
 /// Returns the listed reads, then the end; writes go to a fake.
 struct Duplex {

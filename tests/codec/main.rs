@@ -1,8 +1,5 @@
 //! Adapters for any reader and writer: bytes arrive unchanged and without delay, for every behaviour of the other side.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod cancelled;
 mod counts;
 mod fake;

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use tokio::io::AsyncWriteExt;
 
 use crate::fake::{Act, Fake};
-use crate::support::http::Flavour;
-use crate::support::noise;
+use testkit::http::Flavour;
+use testkit::noise;
 
 #[derive(Clone, Debug)]
 enum Step {

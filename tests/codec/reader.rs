@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
-use crate::support::http::{Flavour, on_both, sha256};
-use crate::support::noise;
+use testkit::http::{Flavour, on_both, sha256};
+use testkit::noise;
 
 /// Returns a few bytes at a time, and sometimes pending.
 struct Bits {

@@ -5,7 +5,7 @@ use millstream::codec::{Shape, Writer};
 use tokio::io::AsyncWriteExt;
 
 use crate::fake::{Act, Fake};
-use crate::support::noise;
+use testkit::noise;
 
 const RECORD: usize = 16 << 10;
 

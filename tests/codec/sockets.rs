@@ -9,8 +9,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
-use crate::support::http::{narrow, on_both, sha256};
-use crate::support::noise;
+use testkit::http::{narrow, on_both, sha256};
+use testkit::noise;
 
 /// Returns a connection with the smallest buffers, and its other end.
 async fn tight() -> (TcpStream, TcpStream) {

@@ -11,8 +11,8 @@ use tokio::task::yield_now;
 use tokio_util::codec::{FramedWrite, LinesCodec};
 
 use crate::fake::{Act, Fake};
-use crate::support::http::{on_both, watched};
-use crate::support::noise;
+use testkit::http::{on_both, watched};
+use testkit::noise;
 
 const LONG: Duration = Duration::from_secs(60);
 

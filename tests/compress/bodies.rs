@@ -14,7 +14,7 @@ use millstream::body::{Compress, ContentCoding};
 use proptest::prelude::*;
 
 use crate::decode::{ALL, Decoder, whole};
-use crate::support::noise;
+use testkit::noise;
 
 /// Maximum size of a frame.
 const FRAME_MAX: usize = (16 << 10) - 9;

@@ -12,8 +12,8 @@ use millstream::server::RequestBody;
 use tokio::process::Command;
 
 use crate::served::serve;
-use crate::support::http::{Answer, boxed, on_both};
-use crate::support::{noise, skip};
+use testkit::http::{Answer, boxed, on_both};
+use testkit::{noise, skip};
 
 /// Decodes what it reads, and fails unless it is one whole stream.
 const PYTHON: &str = "import sys, zlib

@@ -13,7 +13,7 @@ use millstream::middleware::CompressLayer;
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::decode::{ALL, whole};
-use crate::support::noise;
+use testkit::noise;
 
 fn text() -> Bytes {
     "the mill turns, and the stream goes on; ".repeat(100).into()

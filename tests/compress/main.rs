@@ -1,9 +1,6 @@
 //! Compressed bodies and responses: the same bytes once decoded, and each of them at once.
 #![cfg(feature = "compress")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod bodies;
 mod clients;
 mod decode;

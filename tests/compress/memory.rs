@@ -9,7 +9,7 @@ use hyper::body::{Body, Frame};
 use millstream::body::{Compress, ContentCoding};
 
 use crate::decode::ALL;
-use crate::support::{child, noise};
+use testkit::{child, noise};
 
 const BODIES: usize = 16;
 

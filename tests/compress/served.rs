@@ -23,8 +23,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tower::{Layer, service_fn};
 
 use crate::decode::{ALL, Decoder, whole};
-use crate::support::http::{Answer, H1, H2, boxed, h1, h1_over, h2, h2_over, on_both};
-use crate::support::{HANGS, noise};
+use testkit::http::{Answer, H1, H2, boxed, h1, h1_over, h2, h2_over, on_both};
+use testkit::{HANGS, noise};
 
 /// Serves `answer` behind the layer.
 pub(crate) async fn serve(
@@ -70,7 +70,7 @@ impl Client {
             Way::TlsOne => "http/1.1",
             Way::TlsTwo => "h2",
         };
-        let mut config = crate::support::tls::client([der.clone()]).with_no_client_auth();
+        let mut config = testkit::tls::client([der.clone()]).with_no_client_auth();
         config.alpn_protocols = vec![alpn.into()];
         let stream = TcpStream::connect(addr).await.unwrap();
         let connector = TlsConnector::from(Arc::new(config));

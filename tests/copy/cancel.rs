@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 
 use super::ends::{Plain, Source, Target, tcp};
 use super::noise;
-use super::support::http::{on_both, sha256};
+use testkit::http::{on_both, sha256};
 
 /// Polls `work` at most `polls` times, each time it is woken, and drops it.
 async fn polled<F: Future>(work: F, polls: usize) -> Option<F::Output> {
@@ -92,7 +92,7 @@ fn files_are_resumed() {
 /// The next run sends the bytes left in the pipe by an interruption, also to another target.
 #[test]
 fn what_is_in_the_pipe_goes_wherever_the_next_run_leads() {
-    if super::support::lacks("splice") {
+    if testkit::lacks("splice") {
         return;
     }
     on_both(|| async {

@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::ends::{Source, Target, feed, tcp};
-use crate::support::http::{Flavour, watched};
-use crate::support::{HANGS, alone, child, lacks, noise, strace};
 use millstream::copy::{Copier, copy, copy_bidirectional};
 use millstream::metrics::Snapshot;
 use socket2::SockRef;
+use testkit::http::{Flavour, watched};
+use testkit::{HANGS, alone, child, lacks, noise, strace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::yield_now;

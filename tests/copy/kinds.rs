@@ -7,7 +7,7 @@ use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use super::ends::{Plain, Source, Target, ahead};
 use super::noise;
-use super::support::http::{on_both, sha256};
+use testkit::http::{on_both, sha256};
 
 /// Lengths around every threshold: a read, a lease, a pipe, a window, a step.
 const LENS: [usize; 10] =
@@ -50,7 +50,7 @@ async fn limited<S: Source, T: Target>() {
 }
 
 fn lacks(name: &str) -> bool {
-    super::support::lacks(name)
+    testkit::lacks(name)
 }
 
 /// Temporary files usually do not share blocks; a clone is accepted as well.

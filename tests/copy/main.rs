@@ -10,11 +10,8 @@ mod refused;
 mod relay;
 mod resets;
 
-#[path = "../support/mod.rs"]
-mod support;
-
 /// Returns bytes without repetitions that a test could miss. Computed once, because it is slow.
 fn noise(len: usize) -> &'static [u8] {
-    static NOISE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| support::noise(10 << 20));
+    static NOISE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| testkit::noise(10 << 20));
     &NOISE[..len]
 }

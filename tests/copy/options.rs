@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::ends::{Plain, Source, Target, collect, file, ours, tcp};
 use super::noise;
-use super::support::http::on_both;
+use testkit::http::on_both;
 
 type Told = Arc<Mutex<Vec<(u64, Option<u64>)>>>;
 

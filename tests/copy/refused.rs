@@ -5,14 +5,14 @@ use std::os::fd::AsRawFd;
 use std::path::Path as FilePath;
 
 use super::ends::{self, Got, Source, Target, tcp};
-use crate::support::http::{Flavour, sha256};
-use crate::support::mounts::Mount;
-use crate::support::{alone, child, lacks, noise, seccomp};
 use millstream::Capabilities;
 use millstream::copy::{Copier, CopyPath, CopyReport, copy};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use socket2::SockRef;
+use testkit::http::{Flavour, sha256};
+use testkit::mounts::Mount;
+use testkit::{alone, child, lacks, noise, seccomp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -245,7 +245,7 @@ async fn within(dir: &FilePath, limit: Option<u64>) -> CopyReport {
 
 #[test]
 fn blocks_are_shared_where_the_file_system_can() {
-    let unshared = super::support::portable("files share no blocks");
+    let unshared = testkit::portable("files share no blocks");
     for (mkfs, megabytes) in [("mkfs.xfs -q", 320), ("mkfs.btrfs -q", 128)] {
         let Some(disk) = Mount::image("sharing blocks", mkfs, megabytes, "defaults") else { continue };
         block_on(async {

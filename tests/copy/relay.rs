@@ -9,7 +9,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::ends::{Plain, ours, tcp};
 use super::noise;
-use super::support::http::{on_both, sha256};
+use testkit::http::{on_both, sha256};
 
 /// A stream to relay, and its other end.
 trait Duplex: AsyncRead + AsyncWrite + Unpin + Send + Sized + 'static {
@@ -122,7 +122,7 @@ fn small_messages_are_answered_and_pumped() {
 
 #[test]
 fn a_flood_is_spliced_in_few_calls() {
-    if super::support::lacks("splice") {
+    if testkit::lacks("splice") {
         return;
     }
     on_both(|| async {

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::ends::{feed, file, ours, tcp};
 use super::noise;
-use super::support::http::on_both;
+use testkit::http::on_both;
 
 fn reset(stream: TcpStream) {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();

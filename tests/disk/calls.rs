@@ -1,8 +1,8 @@
 //! System calls of commits.
 
-use crate::support::http::Flavour;
-use crate::support::{child, strace};
 use crate::{hub, kept, open, send, small};
+use testkit::http::Flavour;
+use testkit::{child, strace};
 
 const NAME: &str = "calls::a_burst_is_one_write_and_one_sync";
 

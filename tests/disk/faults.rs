@@ -7,11 +7,11 @@ use millstream::sse::log::disk::{Disk, DiskError};
 use millstream::sse::{Event, SendError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::http::{Flavour, on_both, watched};
-use crate::support::mounts::{Cut, Mount};
-use crate::support::report::report;
-use crate::support::{alone, child, strace};
 use crate::{contents, filled, forgetful, hub, kept, numbers, open, reader, segments, send};
+use testkit::http::{Flavour, on_both, watched};
+use testkit::mounts::{Cut, Mount};
+use testkit::report::report;
+use testkit::{alone, child, strace};
 
 /// Runs `test` in a child whose calls are made to fail by strace, with the directory of a log. Returns what it printed.
 fn injected(name: &str, inject: &str, test: impl AsyncFnOnce(&str), then: impl AsyncFnOnce(&Disk)) {

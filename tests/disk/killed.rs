@@ -3,9 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::support::child;
-use crate::support::http::Flavour;
 use crate::{contents, hub, send, small};
+use testkit::child;
+use testkit::http::Flavour;
 
 const NAME: &str = "killed::what_was_confirmed_is_there";
 const KILLS: usize = 40;

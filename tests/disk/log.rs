@@ -7,9 +7,9 @@ use http_body_util::BodyExt;
 use millstream::sse::log::disk::{Disk, DiskError, Durability};
 use millstream::sse::{Event, Hub, SendError};
 
-use crate::support::events::Reader;
-use crate::support::http::on_both;
 use crate::{close, contents, filled, forgetful, hub, kept, numbers, open, reader, segments, send, small};
+use testkit::events::Reader;
+use testkit::http::on_both;
 
 /// Long enough for a pending frame to arrive.
 const QUIET: Duration = Duration::from_millis(300);

@@ -1,9 +1,6 @@
 //! `sse::log::disk`: a log in a directory.
 #![cfg(feature = "disk")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod calls;
 mod faults;
 mod killed;
@@ -17,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use millstream::sse::log::disk::{Disk, DiskBuilder};
 use millstream::sse::{Event, EventBody, Hub};
-use support::events::Reader;
+use testkit::events::Reader;
 
 /// A log with segments as small as possible.
 fn small(dir: &Path) -> DiskBuilder {

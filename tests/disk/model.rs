@@ -7,8 +7,8 @@ use std::time::Duration;
 use millstream::sse::log::disk::Disk;
 use proptest::prelude::*;
 
-use crate::support::http::Flavour;
 use crate::{close, forgetful, kept, reader, segments, send};
+use testkit::http::Flavour;
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use millstream::sse::log::disk::{Disk, DiskError, Durability};
 
-use crate::support::alone;
-use crate::support::http::{Flavour, on_both, watched};
-use crate::support::report::report;
 use crate::{close, contents, filled, forgetful, hub, numbers, open, reader, segments, send, small};
+use testkit::alone;
+use testkit::http::{Flavour, on_both, watched};
+use testkit::report::report;
 
 /// A directory with a copy of this one segment.
 fn copy_of(bytes: &[u8]) -> tempfile::TempDir {

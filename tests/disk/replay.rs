@@ -14,10 +14,10 @@ use millstream::server;
 use millstream::sse::log::disk::{Disk, Durability};
 use millstream::sse::{Event, Hub, SendError};
 
-use crate::support::events::Reader;
-use crate::support::http::{Flavour, Raw, on_both, watched};
-use crate::support::{alone, lacks};
 use crate::{close, hub, reader, send, small};
+use testkit::events::Reader;
+use testkit::http::{Flavour, Raw, on_both, watched};
+use testkit::{alone, lacks};
 
 fn data(n: usize) -> String {
     format!("{n} {}", "x".repeat(n % 1000))

@@ -23,8 +23,8 @@ use millstream::server::RequestBody;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Mutex, mpsc};
 
-use crate::support::http::{Answer, Raw, boxed, h1, h2, on_both, pages, request, sha256, start, whole};
-use crate::support::noise;
+use testkit::http::{Answer, Raw, boxed, h1, h2, on_both, pages, request, sha256, start, whole};
+use testkit::noise;
 
 type Frames = mpsc::Receiver<Bytes>;
 

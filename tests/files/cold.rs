@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use tokio::sync::oneshot;
 
-use crate::support::http::{Flavour, Raw, ask, pages, start, watched};
-use crate::support::{alone, skip};
+use testkit::http::{Flavour, Raw, ask, pages, start, watched};
+use testkit::{alone, skip};
 
 const BLOCK: usize = 4 << 20;
 const BLOCKS: usize = 64;

@@ -7,8 +7,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::*;
-use crate::support::alone::ran_in_child;
-use crate::support::http::{Flavour, ask, h1, on_both, request, start, watched, whole};
+use testkit::alone::ran_in_child;
+use testkit::http::{Flavour, ask, h1, on_both, request, start, watched, whole};
 
 fn tree() -> tempfile::TempDir {
     let dir = dir(&[

@@ -17,8 +17,6 @@ mod peers;
 mod replaced;
 mod site;
 mod slow;
-#[path = "../support/mod.rs"]
-mod support;
 mod switched;
 mod torn;
 mod wire;

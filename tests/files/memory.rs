@@ -11,9 +11,9 @@ use millstream::files::Files;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpSocket;
 
-use crate::support::http::{Flavour, Raw, ask, pages, start, watched};
-use crate::support::served::{Server, until_ended};
-use crate::support::{child, lacks};
+use testkit::http::{Flavour, Raw, ask, pages, start, watched};
+use testkit::served::{Server, until_ended};
+use testkit::{child, lacks};
 
 const DIR: &str = "MILLSTREAM_TEST_SERVED_DIR";
 const NAME: &str = "memory::a_download_of_100_mib_costs_the_server_less_than_8";

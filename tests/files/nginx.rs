@@ -8,8 +8,8 @@ use hyper::body::Bytes;
 use tokio::net::UnixStream;
 
 use super::*;
-use crate::support::http::{H1, ask, h1, h1_over, start};
-use crate::support::skip;
+use testkit::http::{H1, ask, h1, h1_over, start};
+use testkit::skip;
 
 /// nginx in one process, killed when dropped.
 struct Nginx {

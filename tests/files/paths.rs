@@ -9,8 +9,8 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mkfifoat, mknodat};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use crate::support::http::{Raw, ask, h2, on_both, start, whole};
-use crate::support::skip;
+use testkit::http::{Raw, ask, h2, on_both, start, whole};
+use testkit::skip;
 
 const SECRET: &str = "the secret outside";
 
@@ -136,7 +136,7 @@ fn what_lies_outside_is_not_found_over_http2_either() {
             assert_eq!(answer.status(), 404, "{target}");
             assert!(whole(answer).await.unwrap().is_empty(), "{target}");
         }
-        let answer = client.send_request(crate::support::http::request("http://mill/fine")).await.unwrap();
+        let answer = client.send_request(testkit::http::request("http://mill/fine")).await.unwrap();
         assert_eq!(whole(answer).await.unwrap(), "fine");
     });
 }

@@ -16,8 +16,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::support::HANGS;
-use crate::support::http::{BoxError, Raw, boxed, on_both, pages, sha256, start, start_hyper};
+use testkit::HANGS;
+use testkit::http::{BoxError, Raw, boxed, on_both, pages, sha256, start, start_hyper};
 
 /// Waits for a condition, for at most [`HANGS`].
 async fn soon(what: &str, fine: impl Fn() -> bool) {

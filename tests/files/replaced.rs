@@ -8,7 +8,7 @@ use std::time::Duration;
 use hyper::header::ETAG;
 use millstream::files::Files;
 
-use crate::support::http::{ask, h1, h2, on_both, pages, request, sha256, start, whole};
+use testkit::http::{ask, h1, h2, on_both, pages, request, sha256, start, whole};
 
 /// Digests of all versions, and the digest for each tag. A rename changes the `ctime` and so the tag, so tags are known
 /// only from responses.
@@ -93,12 +93,12 @@ fn a_download_that_began_before_a_rename_ends_with_the_old_bytes() {
         let versions = Versions::default();
         replace(&path, 1, &versions);
         let files = Files::builder(dir.path()).validate_every(Duration::ZERO).build().unwrap();
-        let addr = crate::support::http::start_with(Some(32 << 10), move |request| {
+        let addr = testkit::http::start_with(Some(32 << 10), move |request| {
             let files = files.clone();
             async move { ask(&files, &request, |body| body).await }
         })
         .await;
-        let mut client = crate::support::http::Raw::connect_narrow(addr).await;
+        let mut client = testkit::http::Raw::connect_narrow(addr).await;
         client.ask("/file").await;
         let head = client.head().await;
         replace(&path, 4, &versions);

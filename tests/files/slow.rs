@@ -6,9 +6,9 @@ use std::sync::Arc;
 use millstream::files::Files;
 use millstream::fs::{File, Root};
 
-use crate::support::fuse::{CONTENTS, Fuse, NAME};
-use crate::support::http::{Flavour, watched};
 use crate::{Path, get};
+use testkit::fuse::{CONTENTS, Fuse, NAME};
+use testkit::http::{Flavour, watched};
 
 /// Runs `open` while its open waits. Another task of the same thread lets it through.
 fn others_run_meanwhile<F: Future<Output = Vec<u8>>>(open: impl Fn(Arc<Fuse>) -> F + Send + 'static) {

@@ -15,11 +15,9 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 use tokio::task::coop;
 
-use crate::support::http::{H2, Raw, ask, h1, h2, narrow, on_both, request, start, whole};
-use crate::support::tree::{
-    Handled, KEPT, LARGE, SEND_BUFFER, believed, believing, lives, middleware, serve, tree, truncate,
-};
-use crate::support::{alone, lacks};
+use testkit::http::{H2, Raw, ask, h1, h2, narrow, on_both, request, start, whole};
+use testkit::tree::{Handled, KEPT, LARGE, SEND_BUFFER, believed, believing, lives, middleware, serve, tree, truncate};
+use testkit::{alone, lacks};
 
 /// Returns an HTTP/2 client with windows much smaller than a file.
 async fn narrow_h2(addr: SocketAddr) -> H2 {
@@ -277,7 +275,7 @@ fn a_connection_is_not_failed_for_a_file_that_it_does_not_send() {
         let (dir, _) = tree();
         for name in ["kept", "large"] {
             let (files, path) = (believed(&dir), dir.path().join(name));
-            let (mut ours, mut theirs) = crate::support::pair().await;
+            let (mut ours, mut theirs) = testkit::pair().await;
             let request = request(&format!("/{name}"));
             let answer = files.get(request.method(), request.uri(), request.headers()).await;
             let frame = answer.into_body().frame().await.unwrap().unwrap().into_data().unwrap();

@@ -16,9 +16,9 @@ use millstream::net::{TcpListener, TcpStream};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::support::http::{Flavour, boxed, h1, h2, narrow, on_both, pages, request, sha256, start, watched, whole};
-use crate::support::tree::truncate;
-use crate::support::{lacks, noise, pair};
+use testkit::http::{Flavour, boxed, h1, h2, narrow, on_both, pages, request, sha256, start, watched, whole};
+use testkit::tree::truncate;
+use testkit::{lacks, noise, pair};
 
 #[test]
 fn pool_memory_that_waits_to_be_sent_is_not_leased_anew() {

@@ -16,9 +16,9 @@ use millstream::metrics::Snapshot;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
-use crate::support::http::{Flavour, watched};
-use crate::support::ways::{WAYS, cool, on_way};
-use crate::support::{alone, noise};
+use testkit::http::{Flavour, watched};
+use testkit::ways::{WAYS, cool, on_way};
+use testkit::{alone, noise};
 
 const POLLS: usize = 8;
 const LEN: usize = 1 << 20;

@@ -11,8 +11,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
-use crate::support::ways::{cool, on_every_way};
-use crate::support::{lacks, noise, skip};
+use testkit::ways::{cool, on_every_way};
+use testkit::{lacks, noise, skip};
 
 /// Returns step, path and errno of an error.
 fn told(error: &Error) -> (Step, &Path, Option<Errno>) {
@@ -183,7 +183,7 @@ fn length_room_and_status_are_those_of_the_file() {
 
 #[test]
 fn errors_name_the_step_and_the_path_and_keep_the_number() {
-    if crate::support::portable("no space is reserved") {
+    if testkit::portable("no space is reserved") {
         return;
     }
     on_every_way(|_| async {

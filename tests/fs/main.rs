@@ -1,8 +1,5 @@
 //! `fs`: files by offset and as streams, chains of operations, replaced files, and dropped futures.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod cancel;
 mod chain;
 mod file;

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use millstream::fs::{self, Durability, Error, Preserve, Replace, Step};
 use tempfile::TempDir;
 
-use crate::support::ways::on_every_way;
-use crate::support::{child, limits, noise, skip};
+use testkit::ways::on_every_way;
+use testkit::{child, limits, noise, skip};
 
 fn errno<T>(result: Result<T, Error>, step: Step, path: &Path) -> Option<i32> {
     let error = result.map(drop).unwrap_err();

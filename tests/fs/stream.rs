@@ -13,9 +13,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 
-use crate::support::http::{Flavour, watched};
-use crate::support::ways::{cool, on_every_way, on_way};
-use crate::support::{child, noise, seccomp};
+use testkit::http::{Flavour, watched};
+use testkit::ways::{cool, on_every_way, on_way};
+use testkit::{child, noise, seccomp};
 
 /// Returns a file open for reading and writing, and the same for std.
 fn file(contents: &[u8]) -> (File, std::fs::File) {

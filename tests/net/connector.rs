@@ -18,9 +18,9 @@ use millstream::server::serve;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::{Service, ServiceExt};
 
-use crate::support::alone;
-use crate::support::http::{Flavour, on_both, start_hyper};
-use crate::support::skip;
+use testkit::alone;
+use testkit::http::{Flavour, on_both, start_hyper};
+use testkit::skip;
 
 /// Returns an address without a listener.
 async fn closed_address() -> SocketAddr {

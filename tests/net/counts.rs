@@ -7,7 +7,7 @@ use millstream::runtime::{DriverBuilder, Io};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
-use crate::support::{alone, noise, pair, pair_with};
+use testkit::{alone, noise, pair, pair_with};
 
 #[tokio::test]
 async fn small_writes_leave_in_one_call() {

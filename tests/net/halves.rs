@@ -11,9 +11,9 @@ use millstream::runtime::{DriverBuilder, Io};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::time::timeout;
 
-use crate::support::HANGS;
-use crate::support::family::Family;
-use crate::support::http::watched;
+use testkit::HANGS;
+use testkit::family::Family;
+use testkit::http::watched;
 
 /// Of the paused clock: it passes only when no task can run.
 const A_WHILE: Duration = Duration::from_millis(100);
@@ -284,7 +284,7 @@ macro_rules! tests {
                     let (mut ours, mut theirs) = <$stream as Family>::pair().await;
                     theirs.write_all(b"two").await.unwrap();
                     ours.read_exact(&mut [0]).await.unwrap();
-                    match crate::support::lacks("io_uring") {
+                    match testkit::lacks("io_uring") {
                         true => assert_eq!(ours.into_std().unwrap().read(&mut [0; 8]).unwrap(), 2),
                         false => assert_eq!(ours.into_std().unwrap_err().kind(), ErrorKind::InvalidInput),
                     }
@@ -342,7 +342,7 @@ async fn addresses_name_unix_sockets() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::SocketAddr;
 
-    if crate::support::portable("abstract names and credentials are not queried") {
+    if testkit::portable("abstract names and credentials are not queried") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -6,8 +6,8 @@ use millstream::net::{Profile, TcpListener, TcpStream};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::http::{Flavour, on_both, watched};
-use crate::support::noise;
+use testkit::http::{Flavour, on_both, watched};
+use testkit::noise;
 
 const MIN: usize = 8 << 10;
 const MAX: usize = 512 << 10;

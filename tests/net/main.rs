@@ -1,8 +1,5 @@
 //! `net`: streams and listeners of TCP and Unix sockets: connecting, receiving, sending and statistics.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 #[cfg(feature = "client")]
 mod connector;
 mod counts;

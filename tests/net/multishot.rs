@@ -15,14 +15,14 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
-use crate::support::http::{Flavour, watched};
-use crate::support::{alone, noise, seccomp};
+use testkit::http::{Flavour, watched};
+use testkit::{alone, noise, seccomp};
 
 const ENTER: libc::c_long = 426;
 
 /// Runs `test` on both kinds of runtime, with `count` receive buffers of `bytes` bytes.
 fn with_buffers<R: Future<Output = ()>>(count: u16, bytes: u32, test: impl Fn() -> R + Send + 'static) {
-    if crate::support::lacks("io_uring") {
+    if testkit::lacks("io_uring") {
         return;
     }
     watched(move || {
@@ -283,7 +283,7 @@ fn no_byte_is_ever_on_the_wrong_connection() {
         // The runtime closes dropped streams within a turn or two.
         let since = std::time::Instant::now();
         while std::fs::read_dir("/proc/self/fd").unwrap().count() > open + 8 {
-            assert!(since.elapsed() < crate::support::HANGS, "descriptors are still open");
+            assert!(since.elapsed() < testkit::HANGS, "descriptors are still open");
             yield_now().await;
         }
     });
@@ -346,7 +346,7 @@ fn connections_outlive_a_ring_that_is_taken_away() {
     if alone::ran_in_child() {
         return;
     }
-    if crate::support::lacks("io_uring") {
+    if testkit::lacks("io_uring") {
         return;
     }
     watched(|| {
@@ -378,7 +378,7 @@ fn answers_of_many_connections_leave_by_few_calls() {
     if alone::ran_in_child() {
         return;
     }
-    if crate::support::lacks("io_uring") {
+    if testkit::lacks("io_uring") {
         return;
     }
     watched(|| {

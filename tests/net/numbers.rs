@@ -11,8 +11,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
-use crate::support::http::{Flavour, on_both, watched};
-use crate::support::{noise, pair, pair_with};
+use testkit::http::{Flavour, on_both, watched};
+use testkit::{noise, pair, pair_with};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -87,7 +87,7 @@ fn every_send_has_a_reason() {
 
 #[test]
 fn a_socket_that_is_full_is_seen() {
-    if crate::support::portable("the kernel is not asked about a connection") {
+    if testkit::portable("the kernel is not asked about a connection") {
         return;
     }
     on_both(|| async {
@@ -135,7 +135,7 @@ fn partial_writes_are_counted_and_ways_told_apart() {
             while numbers(&handle).queued > 0 {
                 yield_now().await;
             }
-            if !crate::support::lacks("io_uring") {
+            if !testkit::lacks("io_uring") {
                 assert_eq!((numbers(&handle).by_ring, numbers(&handle).send_strategy), (7, SendStrategy::Uring));
             }
             handle.set_send_strategy(SendStrategy::Auto);
@@ -185,7 +185,7 @@ static CLOSED: Mutex<Vec<StreamStats>> = Mutex::new(Vec::new());
 
 #[test]
 fn the_last_numbers_are_kept_and_told() {
-    if crate::support::portable("the kernel is not asked about a connection") {
+    if testkit::portable("the kernel is not asked about a connection") {
         return;
     }
     on_both(|| async {
@@ -245,7 +245,7 @@ fn what_a_dead_peer_never_got_is_lost() {
 
 #[tokio::test]
 async fn a_unix_stream_has_all_but_what_tcp_knows() {
-    if crate::support::portable("the kernel is not asked about a connection") {
+    if testkit::portable("the kernel is not asked about a connection") {
         return;
     }
     let (mut ours, mut theirs) = UnixStream::pair().unwrap();

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use millstream::net::{SharedPace, TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-use crate::support::http::on_both;
-use crate::support::noise;
+use testkit::http::on_both;
+use testkit::noise;
 
 fn rate(bytes: u64) -> NonZeroU64 {
     NonZeroU64::new(bytes).unwrap()
@@ -164,7 +164,7 @@ fn a_stream_of_an_ended_runtime_fails_where_it_would_wait() {
 
 #[test]
 fn the_kernel_paces_one_connection() {
-    if crate::support::portable("the kernel paces no connection") {
+    if testkit::portable("the kernel paces no connection") {
         return;
     }
     on_both(|| async {

@@ -6,8 +6,8 @@ use millstream::net::{Profile, TcpListener, TcpListenerBuilder, TcpStream, UnixS
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::http::on_both;
-use crate::support::noise;
+use testkit::http::on_both;
+use testkit::noise;
 
 /// Returns whether the profile limits the bytes that the kernel holds.
 fn is_small(stream: &TcpStream) -> bool {
@@ -25,7 +25,7 @@ async fn bind(builder: TcpListenerBuilder) -> TcpListener {
 
 #[test]
 fn a_profile_is_what_the_kernel_was_told() {
-    if crate::support::portable("profiles have no effect on sockets") {
+    if testkit::portable("profiles have no effect on sockets") {
         return;
     }
     on_both(|| async {
@@ -54,7 +54,7 @@ fn a_profile_is_what_the_kernel_was_told() {
 
 #[test]
 fn a_send_buffer_that_was_small_grows_again() {
-    if crate::support::portable("profiles have no effect on sockets") {
+    if testkit::portable("profiles have no effect on sockets") {
         return;
     }
     on_both(|| async {
@@ -85,7 +85,7 @@ fn a_send_buffer_that_was_small_grows_again() {
 
 #[test]
 fn auto_looks_how_far_the_peer_is_after_some_bytes() {
-    if crate::support::portable("profiles have no effect on sockets") {
+    if testkit::portable("profiles have no effect on sockets") {
         return;
     }
     on_both(|| async {
@@ -118,7 +118,7 @@ fn auto_looks_how_far_the_peer_is_after_some_bytes() {
 
 #[test]
 fn a_share_of_new_connections_is_tried_and_taken_back() {
-    if crate::support::portable("profiles have no effect on sockets") {
+    if testkit::portable("profiles have no effect on sockets") {
         return;
     }
     on_both(|| async {
@@ -147,7 +147,7 @@ fn a_share_of_new_connections_is_tried_and_taken_back() {
 
 #[test]
 fn congestion_control_goes_by_name() {
-    if crate::support::portable("congestion control is not chosen") {
+    if testkit::portable("congestion control is not chosen") {
         return;
     }
     on_both(|| async {
@@ -175,7 +175,7 @@ fn congestion_control_goes_by_name() {
 
 #[test]
 fn a_unix_stream_keeps_a_profile_and_is_no_different() {
-    if crate::support::portable("profiles have no effect on sockets") {
+    if testkit::portable("profiles have no effect on sockets") {
         return;
     }
     on_both(|| async {
@@ -197,6 +197,6 @@ fn a_unix_stream_keeps_a_profile_and_is_no_different() {
         assert_eq!(SockRef::from(&ours).send_buffer_size().unwrap(), buffer);
         assert_eq!(handle.congestion(), None);
         assert!(handle.set_congestion("cubic").unwrap_err().to_string().contains("not TCP"));
-        tokio::time::timeout(crate::support::HANGS, ours.flushed()).await.unwrap().unwrap();
+        tokio::time::timeout(testkit::HANGS, ours.flushed()).await.unwrap().unwrap();
     });
 }

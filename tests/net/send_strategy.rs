@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
-use crate::support::http::{Flavour, watched};
-use crate::support::{alone, noise};
+use testkit::http::{Flavour, watched};
+use testkit::{alone, noise};
 
 const PATHS: [SendStrategy; 5] =
     [SendStrategy::Auto, SendStrategy::Uring, SendStrategy::Epoll, SendStrategy::NoSendfile, SendStrategy::NoCork];
@@ -63,7 +63,7 @@ fn the_path_decides_whether_writes_gather_and_how_they_leave() {
     }
     for by_builder in [true, false] {
         with(Io::Auto, Flavour::CurrentThread, move || async move {
-            let ring = !crate::support::lacks("io_uring");
+            let ring = !testkit::lacks("io_uring");
             for path in PATHS {
                 let at_first = if by_builder { path } else { SendStrategy::Auto };
                 let (mut ours, mut theirs) = connect(at_first, Receive::Ready).await;
@@ -93,7 +93,7 @@ fn where_all_goes_by_ring_one_stream_does_without() {
         return;
     }
     with(Io::Uring, Flavour::CurrentThread, || async {
-        if crate::support::lacks("io_uring") {
+        if testkit::lacks("io_uring") {
             return;
         }
         let (mut ours, mut theirs) = connect(SendStrategy::Auto, Receive::Multishot).await;
@@ -140,7 +140,7 @@ fn an_armed_receive_ends_while_its_reader_waits_and_nothing_is_lost() {
         return;
     }
     with(Io::Uring, Flavour::CurrentThread, || async {
-        if crate::support::lacks("io_uring") {
+        if testkit::lacks("io_uring") {
             return;
         }
         let (mut ours, mut theirs) = connect(SendStrategy::Auto, Receive::Multishot).await;
@@ -182,7 +182,7 @@ fn without_sendfile_files_leave_from_their_memory() {
         return;
     }
     with(Io::Auto, Flavour::CurrentThread, || async {
-        if crate::support::lacks("sendfile") || crate::support::lacks("mapping") {
+        if testkit::lacks("sendfile") || testkit::lacks("mapping") {
             return;
         }
         let (bytes, pieces) = file(1 << 20).await;

@@ -11,7 +11,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::time::timeout;
 
-use crate::support::family::Family;
+use testkit::family::Family;
 
 const STRATEGIES: [SendStrategy; 5] =
     [SendStrategy::Auto, SendStrategy::Uring, SendStrategy::Epoll, SendStrategy::NoSendfile, SendStrategy::NoCork];

@@ -10,8 +10,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
-use crate::support::http::on_both;
-use crate::support::{alone, limits, noise};
+use testkit::http::on_both;
+use testkit::{alone, limits, noise};
 
 const LIMIT: Duration = Duration::from_secs(1);
 
@@ -29,7 +29,7 @@ async fn connection(limit: Option<Duration>) -> (millstream::net::TcpStream, tok
 
 #[test]
 fn a_peer_that_takes_nothing_is_given_up() {
-    if crate::support::portable("the kernel gives up no peer") {
+    if testkit::portable("the kernel gives up no peer") {
         return;
     }
     on_both(|| async {
@@ -50,7 +50,7 @@ fn a_peer_that_takes_nothing_is_given_up() {
 
 #[test]
 fn a_task_that_only_reads_learns_of_it_too() {
-    if crate::support::portable("the kernel gives up no peer") {
+    if testkit::portable("the kernel gives up no peer") {
         return;
     }
     on_both(|| async {

@@ -11,8 +11,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
-use crate::support::family::Family;
-use crate::support::{alone, noise};
+use testkit::family::Family;
+use testkit::{alone, noise};
 
 fn digest(bytes: &[u8]) -> Vec<u8> {
     Sha256::digest(bytes).to_vec()
@@ -195,7 +195,7 @@ async fn a_peer_that_resets_wakes_a_writer_that_waits() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     SockRef::from(&theirs).set_linger(Some(Duration::ZERO)).unwrap();
     drop(theirs);
-    let result = tokio::time::timeout(crate::support::HANGS, writer).await.expect("woken").unwrap();
+    let result = tokio::time::timeout(testkit::HANGS, writer).await.expect("woken").unwrap();
     assert!(result.is_err());
 }
 
@@ -310,10 +310,10 @@ fn a_task_without_budget_left_waits_for_a_full_socket() {
     use std::pin::pin;
     use std::task::Poll;
 
-    crate::support::http::watched(|| {
+    testkit::http::watched(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         runtime.block_on(async {
-            let (mut ours, mut theirs) = crate::support::pair().await;
+            let (mut ours, mut theirs) = testkit::pair().await;
             shrink_buffers(&ours, &theirs);
             let bytes = noise(1 << 20);
             let mut sent = 0;

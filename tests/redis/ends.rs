@@ -7,9 +7,9 @@ use millstream::sse::log::redis::Redis;
 use millstream::sse::{Event, Hub, SendError};
 use tokio::time::timeout;
 
-use crate::support::HANGS;
-use crate::support::http::{Flavour, watched};
-use crate::support::redis::Server;
+use testkit::HANGS;
+use testkit::http::{Flavour, watched};
+use testkit::redis::Server;
 
 fn run<R: Future<Output = ()>>(test: impl FnOnce(Server) -> R + Send + 'static) {
     watched(move || {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use millstream::sse::log::redis::Redis;
 use millstream::sse::{Event, EventBody, Hub};
 
-use crate::support::events::{Got, Reader};
-use crate::support::http::{Flavour, watched};
-use crate::support::redis::{Mode, Relay, Server};
+use testkit::events::{Got, Reader};
+use testkit::http::{Flavour, watched};
+use testkit::redis::{Mode, Relay, Server};
 
 /// Long enough for a pending frame to arrive.
 const QUIET: Duration = Duration::from_millis(300);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use millstream::sse::log::redis::{Redis, RedisError};
 use millstream::sse::{Event, EventBody, Hub, SendError};
 
-use crate::support::events::Reader;
-use crate::support::http::{Flavour, watched};
-use crate::support::redis::{Mode, Relay, Server};
+use testkit::events::Reader;
+use testkit::http::{Flavour, watched};
+use testkit::redis::{Mode, Relay, Server};
 
 /// Long enough for a pending frame to arrive.
 const QUIET: Duration = Duration::from_millis(300);
@@ -348,7 +348,7 @@ fn the_largest_settings_are_never_reached() {
             let mut reader = reader(&hub, None);
             send(&hub, 0);
             assert_eq!(reader.data(1).await, ["0"]);
-            tokio::time::timeout(crate::support::HANGS, log.flush()).await.expect("the event is appended");
+            tokio::time::timeout(testkit::HANGS, log.flush()).await.expect("the event is appended");
             assert_eq!((log.state().appended, log.state().error), (1, None));
             assert_eq!(server.command(&["XLEN", "test"]), redis::Value::Int(1));
         },

@@ -1,9 +1,6 @@
 //! `sse::log::redis`: the log of a fleet of hubs. Each test starts its own redis-server.
 #![cfg(feature = "redis")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod ends;
 mod faults;
 mod log;

@@ -15,12 +15,12 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::support::alone;
-use crate::support::events::Reader;
-use crate::support::fake_redis::{FakeRedis, Say};
-use crate::support::http::{Flavour, watched};
-use crate::support::redis::Server;
-use crate::support::report::report;
+use testkit::alone;
+use testkit::events::Reader;
+use testkit::fake_redis::{FakeRedis, Say};
+use testkit::http::{Flavour, watched};
+use testkit::redis::Server;
+use testkit::report::report;
 
 /// Timeout that only a hang reaches.
 const LONG: Duration = Duration::from_secs(60);

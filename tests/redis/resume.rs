@@ -20,9 +20,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::support::events::Reader;
-use crate::support::http::{Flavour, boxed, start};
-use crate::support::redis::Server;
+use testkit::events::Reader;
+use testkit::http::{Flavour, boxed, start};
+use testkit::redis::Server;
 
 /// Small, so that a reader that pauses needs the log.
 const RING: usize = 100;

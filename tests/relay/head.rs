@@ -18,8 +18,8 @@ use proptest::sample::select;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::http::{boxed, h1, on_both, request, start, whole};
-use crate::support::noise;
+use testkit::http::{boxed, h1, on_both, request, start, whole};
+use testkit::noise;
 
 const LINES: &[u8] = b"via: 1.1 mill\r\nx-stamp: a, b\r\n";
 

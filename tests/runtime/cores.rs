@@ -24,8 +24,8 @@ use millstream::runtime::{Core, Cores, DriverBuilder, Io, Run, driver_info};
 use millstream::server::{serve, serve_cores};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::support::http::{Flavour, Raw, pages, sha256, watched};
-use crate::support::{HANGS, alone, fds, lacks, seccomp};
+use testkit::http::{Flavour, Raw, pages, sha256, watched};
+use testkit::{HANGS, alone, fds, lacks, seccomp};
 
 /// Returns the CPUs that the calling thread may run on.
 fn allowed() -> Vec<usize> {
@@ -37,7 +37,7 @@ fn allowed() -> Vec<usize> {
 #[test]
 fn a_blocking_thread_takes_no_ring_from_its_core() {
     if !Capabilities::get().io_uring().is_yes() {
-        crate::support::skip("rings of cores", Capabilities::get().io_uring());
+        testkit::skip("rings of cores", Capabilities::get().io_uring());
         return;
     }
     watched(|| {
@@ -62,7 +62,7 @@ fn each_core_stays_on_its_cpu_and_its_blocking_pool_does_not() {
     if alone::ran_in_child() {
         return;
     }
-    let unpinned = crate::support::portable("threads are not pinned");
+    let unpinned = testkit::portable("threads are not pinned");
     watched(move || {
         let all = allowed();
         let limited = unpinned || thread::available_parallelism().unwrap().get() < all.len();

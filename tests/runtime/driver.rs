@@ -21,7 +21,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{HANGS, alone, child, limits, seccomp, strace};
+use testkit::{HANGS, alone, child, limits, seccomp, strace};
 
 const SETUP: libc::c_long = 425;
 const ENTER: libc::c_long = 426;
@@ -37,7 +37,7 @@ fn runtime(builder: DriverBuilder) -> Runtime {
 async fn two_hundred_operations() -> DriverInfo {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
-    let bytes = crate::support::noise(100 * 700);
+    let bytes = testkit::noise(100 * 700);
     let file = File::options().read(true).write(true).create_new(true).open(&path).await.unwrap();
     let writes = bytes.chunks(700).zip(0u64..).map(|(chunk, n)| file.write_at(n * 700, chunk.to_vec()));
     join_all(writes).await.into_iter().for_each(|written| written.unwrap());
@@ -54,7 +54,7 @@ async fn two_hundred_operations() -> DriverInfo {
 fn has_ring() -> bool {
     let support = Capabilities::get().io_uring();
     if !support.is_yes() {
-        crate::support::skip("io_uring that fails", support);
+        testkit::skip("io_uring that fails", support);
     }
     support.is_yes()
 }
@@ -83,7 +83,7 @@ fn with_each_errno(test: &str) {
 fn without_setup() {
     match child::task() {
         Some(errno) => blocked(SETUP, &errno),
-        None if crate::support::portable("there is no io_uring") => {}
+        None if testkit::portable("there is no io_uring") => {}
         None => with_each_errno("driver::without_setup"),
     }
 }
@@ -179,10 +179,10 @@ fn ten_thousand_operations_on_the_smallest_ring() {
     let runtime = runtime(DriverBuilder::new().entries(32));
     runtime.block_on(async {
         let file = tempfile::tempfile().unwrap();
-        file.write_all_at(&crate::support::noise(100_000), 0).unwrap();
+        file.write_all_at(&testkit::noise(100_000), 0).unwrap();
         let file = File::from_std(file).unwrap();
         let reads = join_all((0..10_000).map(|n| file.read_at(n, 8))).await;
-        let expected = crate::support::noise(100_000);
+        let expected = testkit::noise(100_000);
         for (n, read) in reads.into_iter().enumerate() {
             assert_eq!(read.unwrap()[..], expected[n..n + 8]);
         }
@@ -220,7 +220,7 @@ fn capabilities_probed_without_descriptors_are_probed_again() {
     if alone::ran_in_child() {
         return;
     }
-    if crate::support::portable("nothing is probed") {
+    if testkit::portable("nothing is probed") {
         return;
     }
     let limit = getrlimit(Resource::Nofile);
@@ -234,7 +234,7 @@ fn capabilities_probed_without_descriptors_are_probed_again() {
     for (then, now) in [(&sendfile, now.sendfile()), (&ring, now.io_uring())] {
         assert_eq!(then.to_string().contains("os error 24"), now.is_yes(), "{then}; {now}");
     }
-    assert!(now.sendfile().is_yes() || now.io_uring().is_yes() || crate::support::lacks("sendfile"), "{now}");
+    assert!(now.sendfile().is_yes() || now.io_uring().is_yes() || testkit::lacks("sendfile"), "{now}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::capabilities;
 
-use crate::support::{child, limits, seccomp, skip, strace};
+use testkit::{child, limits, seccomp, skip, strace};
 
 /// Returns whether this machine supports rings.
 fn rings() -> bool {

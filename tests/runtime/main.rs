@@ -1,9 +1,6 @@
 //! The runtime below the streams: the ring and its limits, the pool, cores, the end of a runtime, and a comparison with
 //! tokio's streams.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod cores;
 mod differential;
 mod driver;

@@ -27,8 +27,8 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::support::http::{Flavour, Raw, ask, watched};
-use crate::support::{HANGS, alone};
+use testkit::http::{Flavour, Raw, ask, watched};
+use testkit::{HANGS, alone};
 
 /// Counters and descriptors are global to the process, so tests run one at a time.
 fn runtime(flavour: Flavour, io: Io, entries: u32) -> Runtime {
@@ -62,7 +62,7 @@ async fn turns(n: usize) {
 
 fn noise_file(len: usize) -> (File, Vec<u8>) {
     let file = tempfile::tempfile().unwrap();
-    let bytes = crate::support::noise(len);
+    let bytes = testkit::noise(len);
     file.write_all_at(&bytes, 0).unwrap();
     (File::from_std(file).unwrap(), bytes)
 }
@@ -207,7 +207,7 @@ fn a_stream_that_is_dropped_between_two_turns_ends_at_once() {
     if alone::ran_in_child() {
         return;
     }
-    if crate::support::lacks("io_uring") {
+    if testkit::lacks("io_uring") {
         return;
     }
     watched(|| {
@@ -293,13 +293,13 @@ struct World {
 impl World {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let served = crate::support::noise(700_000);
+        let served = testkit::noise(700_000);
         fs::write(dir.path().join("served"), &served).unwrap();
         fs::write(dir.path().join("file"), &served[..1000]).unwrap();
         let (mode, fifo) = (rustix::fs::Mode::from_raw_mode(0o600), dir.path().join("fifo"));
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         let files = Files::new(dir.path()).unwrap();
-        let addr = crate::support::http::start(move |request| {
+        let addr = testkit::http::start(move |request| {
             let files = files.clone();
             async move { ask(&files, &request, |body| body).await }
         })
@@ -338,7 +338,7 @@ impl World {
         let read = fresh("a long read", file.read_at(0, 1 << 20)).await.unwrap();
         assert!(read == bytes, "the bytes of a long read");
         let path = self.path("served");
-        crate::support::ways::cool(&fs::File::open(&path).unwrap());
+        testkit::ways::cool(&fs::File::open(&path).unwrap());
         let mut client = fresh("connecting", Raw::connect(self.addr)).await;
         let (status, body) = fresh("a file over HTTP", client.get("/served")).await;
         assert!(status == 200 && body == self.served, "the bytes of a file over HTTP");
@@ -351,7 +351,7 @@ impl World {
         let chain = Chain::new().open(&new, OpenOptions::new().read(true)).read(5);
         let report = fresh("a chain that reads a file", chain.run()).await.unwrap();
         assert_eq!(report.reads()[0], "fresh");
-        let (mut stream, mut peer) = crate::support::pair().await;
+        let (mut stream, mut peer) = testkit::pair().await;
         stream.handle().set_send_strategy(SendStrategy::Uring);
         for n in 0..3 {
             stream.write_all(&[n; 1000]).await.unwrap();

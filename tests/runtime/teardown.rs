@@ -17,7 +17,7 @@ use millstream::metrics::Snapshot;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::alone;
+use testkit::alone;
 
 /// Counters and descriptors are those of the process: one test at a time.
 /// Long enough that the kernel is busy with it while the runtime ends.
@@ -35,7 +35,7 @@ fn has_ring(runtime: &Runtime) -> bool {
         Chain::new().on(Arc::new(tempfile::tempfile().unwrap())).sync().run().await.unwrap();
         let info = driver_info();
         if info.rings() == 0 {
-            crate::support::skip("in flight at the end of a runtime", info);
+            testkit::skip("in flight at the end of a runtime", info);
             return false;
         }
         true
@@ -95,7 +95,7 @@ fn a_runtime_with_a_thousand_operations_in_flight_ends_and_leaves_nothing() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("file"), crate::support::noise(1 << 20)).unwrap();
+    fs::write(dir.path().join("file"), testkit::noise(1 << 20)).unwrap();
     // The first runtime of a process creates descriptors that stay.
     drop(runtime(2));
     for workers in [1, 2] {

@@ -10,13 +10,13 @@ use millstream::metrics::Snapshot;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 
-use crate::support::alone;
-use crate::support::http::{Raw, boxed, on_both, start};
+use testkit::alone;
+use testkit::http::{Raw, boxed, on_both, start};
 
 #[test]
 fn a_listener_out_of_descriptors_serves_after_one_close() {
     // The descriptors of a closed connection become free one after the other.
-    if crate::support::portable("each socket takes two descriptors") {
+    if testkit::portable("each socket takes two descriptors") {
         return;
     }
     if alone::ran_in_child() {
@@ -25,7 +25,7 @@ fn a_listener_out_of_descriptors_serves_after_one_close() {
     on_both(starve);
 }
 
-fn hello() -> Response<crate::support::http::AnyBody> {
+fn hello() -> Response<testkit::http::AnyBody> {
     Response::new(boxed(http_body_util::Full::new("hello".into())))
 }
 

@@ -20,8 +20,8 @@ use millstream::server::{Limits, RequestBody, serve};
 use socket2::SockRef;
 use tokio::sync::watch;
 
-use crate::support::alone;
-use crate::support::http::{Answer, Head, Raw, boxed, h2, on_both, request, whole};
+use testkit::alone;
+use testkit::http::{Answer, Head, Raw, boxed, h2, on_both, request, whole};
 
 const BUDGET: usize = 4 << 20;
 /// Maximum number of queued bytes of a stream.

@@ -20,8 +20,8 @@ use millstream::metrics::Snapshot;
 use millstream::net::{TcpListener, TcpStream};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::support::http::{AnyBody, BoxError, Flavour, Raw, boxed, pages, start, watched};
-use crate::support::{HANGS, alone, fds};
+use testkit::http::{AnyBody, BoxError, Flavour, Raw, boxed, pages, start, watched};
+use testkit::{HANGS, alone, fds};
 
 /// Waits until `fine` returns `true`, for at most [`HANGS`]; returns the elapsed time.
 async fn soon(what: &str, fine: impl Fn() -> bool) -> Duration {

@@ -26,10 +26,10 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::support::alone::ran_in_child;
-use crate::support::http::{Answer, Raw, boxed, h2, on_both, request, watched, whole};
-use crate::support::{HANGS, portable};
 use crate::takeover::{Io, TLS, tls_client};
+use testkit::alone::ran_in_child;
+use testkit::http::{Answer, Raw, boxed, h2, on_both, request, watched, whole};
+use testkit::{HANGS, portable};
 
 #[derive(Default)]
 struct Scene {
@@ -573,7 +573,7 @@ fn all_cores_drain_and_their_counts_are_one() {
         let (signal, signalled) = oneshot::channel::<()>();
         let limits = Limits::default().connections(20);
         let server = serve_cores(&cores, listeners, service).limits(limits).drain(signalled, HANGS);
-        let clients = crate::support::http::Flavour::CurrentThread.runtime().block_on(async {
+        let clients = testkit::http::Flavour::CurrentThread.runtime().block_on(async {
             let mut clients = Vec::new();
             for _ in 0..20 {
                 let mut client = Raw::connect(addr).await;

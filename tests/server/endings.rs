@@ -23,9 +23,9 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 use crate::listeners::Dial;
-use crate::support::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both, watched};
-use crate::support::{HANGS, noise};
 use crate::takeover::{ALL, Over, TLS};
+use testkit::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both, watched};
+use testkit::{HANGS, noise};
 
 /// Timeout that only a hang reaches.
 const LONG: Duration = Duration::from_secs(60);

@@ -24,9 +24,9 @@ use hyper::{Request, Response};
 use millstream::net::TcpListener;
 use millstream::server::{RequestBody, serve};
 
-use crate::support::child;
-use crate::support::http::{BoxError, Flavour};
-use crate::support::served::{Server, until_ended};
+use testkit::child;
+use testkit::http::{BoxError, Flavour};
+use testkit::served::{Server, until_ended};
 
 const NAME: &str = "floods::floods_cost_no_memory_and_others_are_served";
 
@@ -144,7 +144,7 @@ fn until_thrown_out(addr: SocketAddr, flood: &Flood, enough: &AtomicBool, sent: 
 /// A well-behaved client: sends requests until `enough`; returns the latencies in order.
 fn good(addr: SocketAddr, enough: &AtomicBool) -> Vec<Duration> {
     let mut io = TcpStream::connect(addr).unwrap();
-    io.set_read_timeout(Some(crate::support::HANGS)).unwrap();
+    io.set_read_timeout(Some(testkit::HANGS)).unwrap();
     let mut times = Vec::new();
     while !enough.load(Ordering::Relaxed) {
         let asked = Instant::now();
@@ -193,7 +193,7 @@ fn floods_cost_no_memory_and_others_are_served() {
         );
         assert!(sent > 100, "{}: {sent} frames are too few", each.name);
         assert!(grown <= GROWTH, "{}: {grown} KiB", each.name);
-        assert!(p99 < crate::support::HANGS, "{}: {p99:?}", each.name);
+        assert!(p99 < testkit::HANGS, "{}: {p99:?}", each.name);
         server.end();
     }
 }

@@ -10,8 +10,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-use crate::support::http::{Raw, h2_over, on_both, request};
-use crate::support::leaving::{self, Told};
+use testkit::http::{Raw, h2_over, on_both, request};
+use testkit::leaving::{self, Told};
 
 /// Clients of each kind.
 const CLIENTS: usize = 40;

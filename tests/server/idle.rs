@@ -21,9 +21,9 @@ use millstream::server::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 
-use crate::support::http::{Flavour, watched};
-use crate::support::served::{Server, until_ended};
-use crate::support::{child, skip};
+use testkit::http::{Flavour, watched};
+use testkit::served::{Server, until_ended};
+use testkit::{child, skip};
 
 const NAME: &str = "idle::an_idle_connection_costs_little_and_nothing_once_it_has_gone";
 

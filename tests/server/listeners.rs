@@ -22,8 +22,8 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::limits::slow::{Endless, until};
-use crate::support::http::{Answer, Raw, boxed, h1_over, h2_over, on_both, request, whole};
-use crate::support::{HANGS, noise};
+use testkit::http::{Answer, Raw, boxed, h1_over, h2_over, on_both, request, whole};
+use testkit::{HANGS, noise};
 
 /// A limit, and how long a test waits for it to take effect.
 const LIMIT: Duration = Duration::from_secs(1);

@@ -1,8 +1,5 @@
 //! `server`: requests, limits, shutdown and cleanup, whatever the peers do.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod accept;
 mod assumed;
 mod batch;

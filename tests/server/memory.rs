@@ -18,8 +18,8 @@ use millstream::server::{HttpService, Limits, RequestBody, serve};
 use millstream::sse::Hub;
 use tokio::time::{sleep, timeout};
 
-use crate::support::alone::ran_in_child;
-use crate::support::http::{Flavour, Raw, on_both};
+use testkit::alone::ran_in_child;
+use testkit::http::{Flavour, Raw, on_both};
 
 const CONNECTIONS: usize = 1000;
 
@@ -147,7 +147,7 @@ fn a_connection_that_rests_goes_on_with_its_next_byte() {
             assert_eq!(client.body(head.content_length()).await.unwrap(), path.as_bytes());
         }
         // A connection that rests is ended by its limit, as any other.
-        let ended = timeout(crate::support::HANGS, other.drain()).await.expect("an end in time");
+        let ended = timeout(testkit::HANGS, other.drain()).await.expect("an end in time");
         assert_eq!(ended, b"");
         server.abort();
     });

@@ -25,8 +25,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::support::http::Flavour;
 use crate::takeover::{Io, TLS, tls_client};
+use testkit::http::Flavour;
 
 type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
@@ -270,10 +270,10 @@ async fn a_response_that_fails_never_looks_complete() {
             let mut client = TcpStream::connect(addr).await.unwrap();
             client.write_all(head.as_bytes()).await.unwrap();
             let mut got = Vec::new();
-            let ended = timeout(crate::support::HANGS, client.read_to_end(&mut got)).await.expect("an end");
+            let ended = timeout(testkit::HANGS, client.read_to_end(&mut got)).await.expect("an end");
             (ended, String::from_utf8(got).unwrap())
         };
-        let may_end = crate::support::portable("a reset may show as an end");
+        let may_end = testkit::portable("a reset may show as an end");
         for head in ["GET / HTTP/1.0\r\n\r\n", "GET /old HTTP/1.1\r\nHost: mill\r\n\r\n"] {
             let (ended, got) = ask(head).await;
             assert!(got.contains("part"), "takeover {takeover}, panics {panics}: {got:?}");
@@ -314,7 +314,7 @@ fn a_response_that_is_dropped_with_its_runtime_never_looks_complete() {
         }
         drop(runtime);
         let ended = client.read(&mut [0]);
-        let may_end = crate::support::portable("a reset may show as an end");
+        let may_end = testkit::portable("a reset may show as an end");
         assert!(may_end || ended.is_err(), "takeover {takeover}: only a reset tells that {got:?} is not complete");
     }
 }
@@ -374,7 +374,7 @@ async fn streams_beyond_the_limit_are_refused() {
     }
     for _ in 0..2 {
         let code = loop {
-            let next = timeout(crate::support::HANGS, frame(&mut io)).await;
+            let next = timeout(testkit::HANGS, frame(&mut io)).await;
             if let (3, code) = next.expect("a stream is refused") {
                 break code;
             }

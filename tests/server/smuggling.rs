@@ -16,8 +16,8 @@ use millstream::server::{Limits, RequestBody, serve};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use crate::support::http::{Raw, boxed, on_both};
 use crate::takeover::without_dates;
+use testkit::http::{Raw, boxed, on_both};
 
 /// What an attacker hides behind or in another request.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: mill\r\n\r\n";
@@ -110,7 +110,7 @@ impl Served {
         client.send(bytes).await;
         // The server may have closed the connection.
         let _ = client.io.shutdown().await;
-        let got = timeout(crate::support::HANGS, client.drain()).await.expect("an end");
+        let got = timeout(testkit::HANGS, client.drain()).await.expect("an end");
         let paths = std::mem::take(&mut *self.paths.lock().unwrap());
         (String::from_utf8(without_dates(got)).unwrap(), paths)
     }

@@ -26,9 +26,9 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 
-use crate::support::alone::ran_in_child;
-use crate::support::http::{BoxError, Flavour, narrow, on_both};
-use crate::support::noise;
+use testkit::alone::ran_in_child;
+use testkit::http::{BoxError, Flavour, narrow, on_both};
+use testkit::noise;
 
 /// A step of a [`Scripted`] body.
 #[derive(Clone, Debug)]
@@ -225,7 +225,7 @@ pub(crate) const ALL: [Over; 3] = [Over::Ours, Over::Tokio, Over::Tls];
 pub(crate) static TLS: LazyLock<(Tls, Arc<ClientConfig>)> = LazyLock::new(|| {
     let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
     let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
-    (tls, Arc::new(crate::support::tls::client([made.cert.into()]).with_no_client_auth()))
+    (tls, Arc::new(testkit::tls::client([made.cert.into()]).with_no_client_auth()))
 });
 
 pub(crate) fn tls_client() -> TlsConnector {

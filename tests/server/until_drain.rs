@@ -25,8 +25,8 @@ use tonic_prost::ProstCodec;
 use tower::ServiceExt;
 use tower::util::MapResponseLayer;
 
-use crate::support::HANGS;
-use crate::support::http::{BoxError, h1, h2, on_both, request};
+use testkit::HANGS;
+use testkit::http::{BoxError, h1, h2, on_both, request};
 
 struct Server {
     addr: SocketAddr,

@@ -25,8 +25,8 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::http::{Flavour, Raw, on_both, watched};
-use crate::support::{HANGS, alone, fds, noise};
+use testkit::http::{Flavour, Raw, on_both, watched};
+use testkit::{HANGS, alone, fds, noise};
 
 const LARGE: usize = 1 << 20;
 /// Messages and their length, which the service sends when it is told to flood. They do not fit into the sockets.

@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::parse::{Hand, Parser};
-use crate::support::http::{Flavour, watched};
+use testkit::http::{Flavour, watched};
 
 const PERIOD: Duration = Duration::from_secs(15);
 

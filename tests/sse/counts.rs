@@ -22,9 +22,9 @@ use millstream::sse::{Event, Hub};
 use tokio::sync::watch;
 
 use crate::parse::Hand;
-use crate::support::alone;
-use crate::support::counted::Counted;
-use crate::support::http::{Answer, Flavour, boxed, h2, request, start, watched};
+use testkit::alone;
+use testkit::counted::Counted;
+use testkit::http::{Answer, Flavour, boxed, h2, request, start, watched};
 
 const STREAMS: usize = 20;
 const EVENTS: usize = 500;

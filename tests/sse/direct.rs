@@ -18,9 +18,9 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use crate::parse::{Parser, Seen};
 use crate::served::{served, until};
-use crate::support::HANGS;
-use crate::support::alone::ran_in_child;
-use crate::support::http::{H1, Raw, h1, on_both, request};
+use testkit::HANGS;
+use testkit::alone::ran_in_child;
+use testkit::http::{H1, Raw, h1, on_both, request};
 
 struct Reader {
     answer: Response<Incoming>,
@@ -380,7 +380,7 @@ fn other_bodies_and_protocols_are_polled() {
     on_both(async || {
         let hub = Hub::new();
         let addr = served(&hub).await;
-        let mut client = crate::support::http::h2(addr).await;
+        let mut client = testkit::http::h2(addr).await;
         let request = hyper::Request::get("http://mill/").body(Empty::<Bytes>::new()).unwrap();
         let mut answer = client.send_request(request).await.unwrap();
         send(&hub, "event");

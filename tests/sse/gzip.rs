@@ -15,8 +15,8 @@ use millstream::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
 use millstream::sse::{Event, EventBody, Hub, HubBuilder, LagPolicy, SendError};
 use proptest::prelude::*;
 
-use crate::support::http::on_both;
-use crate::support::{noise, skip};
+use testkit::http::on_both;
+use testkit::{noise, skip};
 
 /// Decodes what it can now, and says at the end whether it was one whole stream.
 const PYTHON: &str = "import sys, zlib, struct

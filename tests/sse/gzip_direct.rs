@@ -22,8 +22,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use crate::gzip::{builder, by_python, whole};
 use crate::parse::{Parser, Seen};
 use crate::served::{served, until};
-use crate::support::http::{Raw, h1, h1_over, h2, h2_over, on_both, request};
-use crate::support::{HANGS, noise, skip};
+use testkit::http::{Raw, h1, h1_over, h2, h2_over, on_both, request};
+use testkit::{HANGS, noise, skip};
 
 /// How a reader is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Servers {
     async fn start(hub: &Hub) -> Self {
         let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
         let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
-        let config = crate::support::tls::client([made.cert.into()]).with_no_client_auth();
+        let config = testkit::tls::client([made.cert.into()]).with_no_client_auth();
         let service = || {
             let hub = hub.clone();
             tower::service_fn(move |request: Request<RequestBody>| {

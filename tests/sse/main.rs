@@ -1,8 +1,5 @@
 //! `sse::Hub`: one event, many readers. No event is lost or repeated without a report to the reader.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod alive;
 mod block;
 mod counts;

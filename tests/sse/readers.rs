@@ -11,7 +11,7 @@ use millstream::sse::{Event, Hub, LagPolicy};
 use proptest::prelude::*;
 
 use crate::parse::{Hand, Seen};
-use crate::support::http::watched;
+use testkit::http::watched;
 
 fn send(hub: &Hub, n: u64) {
     hub.send(Event::new().data(n.to_string())).unwrap();

@@ -17,7 +17,7 @@ use millstream::sse::{Event, Hub};
 use tokio::runtime::Runtime;
 
 use crate::parse::Parser;
-use crate::support::http::{Flavour, h1, h2, request, watched};
+use testkit::http::{Flavour, h1, h2, request, watched};
 
 const READERS: u64 = 40;
 const SENDERS: u64 = 3;

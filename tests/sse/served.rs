@@ -16,7 +16,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::sleep;
 
 use crate::parse::{Parser, Seen};
-use crate::support::http::{Raw, h1, h2, on_both, request};
+use testkit::http::{Raw, h1, h2, on_both, request};
 
 /// Serves the hub on a free port, with small send buffers.
 pub(crate) async fn served(hub: &Hub) -> SocketAddr {

@@ -7,8 +7,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::*;
-use crate::support::http::on_both;
-use crate::support::{HANGS, alone, counted_since, fds};
+use testkit::http::on_both;
+use testkit::{HANGS, alone, counted_since, fds};
 
 /// Sends `bytes` and reads until the connection ends; a reset counts as an end.
 async fn send(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {

@@ -11,7 +11,7 @@ use rcgen::{
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 use super::*;
-use crate::support::http::on_both;
+use testkit::http::on_both;
 
 struct Root(CertifiedIssuer<'static, KeyPair>);
 

@@ -4,8 +4,8 @@ use millstream::metrics::Snapshot;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::*;
-use crate::support::http::{on_both, sha256};
-use crate::support::{alone, counted_since};
+use testkit::http::{on_both, sha256};
+use testkit::{alone, counted_since};
 
 #[test]
 fn tokens_of_a_turn_leave_in_one_call_though_each_is_a_record() {

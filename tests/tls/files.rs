@@ -20,16 +20,16 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::support::http::{Raw, narrow, on_both, sha256};
-use crate::support::tree::{KEPT, LARGE, SEND_BUFFER, ask_and_cut, believed, tree, truncate};
+use testkit::http::{Raw, narrow, on_both, sha256};
+use testkit::tree::{KEPT, LARGE, SEND_BUFFER, ask_and_cut, believed, tree, truncate};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let client = crate::support::tls::client([made.cert.der().clone()]).with_no_client_auth();
-    let server = crate::support::tls::server().with_single_cert(vec![made.cert.into()], key).unwrap();
+    let client = testkit::tls::client([made.cert.der().clone()]).with_no_client_auth();
+    let server = testkit::tls::server().with_single_cert(vec![made.cert.into()], key).unwrap();
     (Arc::new(server), Arc::new(client))
 }
 

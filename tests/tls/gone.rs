@@ -4,8 +4,8 @@ use millstream::server::serve;
 use tokio::io::AsyncWriteExt;
 
 use super::*;
-use crate::support::http::on_both;
-use crate::support::leaving;
+use testkit::http::on_both;
+use testkit::leaving;
 
 /// Clients of each kind.
 const CLIENTS: usize = 10;

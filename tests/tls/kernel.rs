@@ -13,9 +13,9 @@ use tokio_rustls::rustls::crypto::ring::{cipher_suite, default_provider};
 use tokio_rustls::rustls::{CipherSuite, SupportedCipherSuite};
 
 use super::*;
-use crate::support::http::{on_both, pages, sha256};
-use crate::support::skips::tell;
-use crate::support::{alone, child};
+use testkit::http::{on_both, pages, sha256};
+use testkit::skips::tell;
+use testkit::{alone, child};
 
 const MIB: usize = 1 << 20;
 /// Bytes of a file from which on the kernel encrypts.
@@ -191,7 +191,7 @@ fn a_slow_reader_gets_every_byte_before_the_connection_is_closed() {
                 "pauses of {pause} ms, a buffer of {send_buffer}"
             );
             // `close_notify` follows: without it rustls reports an error.
-            assert_eq!(timeout(crate::support::HANGS, client.io.read(&mut [0])).await.unwrap().unwrap(), 0);
+            assert_eq!(timeout(testkit::HANGS, client.io.read(&mut [0])).await.unwrap().unwrap(), 0);
         }
         supported();
     });
@@ -242,7 +242,7 @@ async fn close_behind_partial_records() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
-        assert_eq!(timeout(crate::support::HANGS, client.io.read(&mut [0])).await.unwrap().unwrap(), 0);
+        assert_eq!(timeout(testkit::HANGS, client.io.read(&mut [0])).await.unwrap().unwrap(), 0);
     }
 }
 
@@ -268,7 +268,7 @@ fn clients_that_reset_leave_nothing_behind() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(crate::support::HANGS, left).await.expect("connections are left");
+        timeout(testkit::HANGS, left).await.expect("connections are left");
         let expected = if is_supported() { 11 } else { 0 };
         assert_eq!(Snapshot::now().since(&before).tls_by_kernel, expected);
         supported();
@@ -329,7 +329,7 @@ fn a_client_that_stops_to_speak_tls_is_told() {
             let mut client = served.connect(&http1()).await;
             served.check(&mut client, LONG).await;
             client.io.get_mut().0.write_all(garbage).await.unwrap();
-            let error = timeout(crate::support::HANGS, client.io.read(&mut [0])).await.unwrap().unwrap_err();
+            let error = timeout(testkit::HANGS, client.io.read(&mut [0])).await.unwrap().unwrap_err();
             assert!(error.to_string().contains("fatal alert"), "{error}");
             // The session's own alert, with keys that are out of date, is not sent as data.
             let before = std::io::Read::read(&mut client.io.get_mut().1.reader(), &mut [0]);
@@ -386,7 +386,7 @@ fn pipelined_requests_and_upgrades_follow_files() {
         assert_eq!(client.head().await.status, 101);
         client.send("abcde").await;
         assert_eq!(client.body(5).await.unwrap(), b"edcba");
-        assert_eq!(timeout(crate::support::HANGS, client.io.read(&mut [0])).await.unwrap().unwrap(), 0);
+        assert_eq!(timeout(testkit::HANGS, client.io.read(&mut [0])).await.unwrap().unwrap(), 0);
         supported();
     });
 }

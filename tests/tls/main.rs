@@ -34,12 +34,9 @@ mod protocols;
 mod records;
 mod reload;
 mod several;
-#[path = "../support/mod.rs"]
-mod support;
-
-use support::http::{Answer, Raw, boxed};
-use support::tls::any_client;
-use support::tree::{KEPT, LARGE, believed, tree, truncate};
+use testkit::http::{Answer, Raw, boxed};
+use testkit::tls::any_client;
+use testkit::tree::{KEPT, LARGE, believed, tree, truncate};
 
 struct Identity {
     certificate: String,
@@ -154,6 +151,6 @@ async fn answer(files: &Files, dir: &std::path::Path, request: Request<RequestBo
             Response::new(boxed(Full::from(certificate.map_or("none".to_owned(), |shown| format!("{shown:?}")))))
         }
         "/mirror" => protocols::mirror(request),
-        _ => support::tree::ask_and_cut(files, dir, &request).await,
+        _ => testkit::tree::ask_and_cut(files, dir, &request).await,
     }
 }

@@ -7,7 +7,7 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{HandshakeKind, ProtocolVersion};
 
 use super::*;
-use crate::support::http::{h1_over, h2_over, on_both, request, sha256, whole};
+use testkit::http::{h1_over, h2_over, on_both, request, sha256, whole};
 
 #[test]
 fn whole_files_arrive_by_both_versions_of_each_protocol() {
@@ -68,8 +68,8 @@ macro_rules! asks {
         }
     };
 }
-asks!(crate::support::http::H1);
-asks!(crate::support::http::H2);
+asks!(testkit::http::H1);
+asks!(testkit::http::H2);
 
 #[test]
 fn a_protocol_that_is_not_spoken_is_refused() {
@@ -151,7 +151,7 @@ fn an_orderly_end_is_said_and_a_torn_file_is_none() {
         assert_eq!(orderly.body(head.content_length()).await.unwrap(), b"fine");
         assert_eq!(orderly.io.read(&mut [0; 16]).await.unwrap(), 0);
 
-        let mut victim = Raw::over(shake(&config, crate::support::http::narrow(server.addr).await).await.unwrap());
+        let mut victim = Raw::over(shake(&config, testkit::http::narrow(server.addr).await).await.unwrap());
         victim.ask("/large").await;
         let head = victim.head().await;
         assert_eq!((head.status, head.content_length()), (200, LARGE));
@@ -194,7 +194,7 @@ fn what_a_client_sends_without_an_orderly_end_is_a_part() {
 
 #[test]
 fn several_cores_share_a_certificate() {
-    support::http::watched(|| {
+    testkit::http::watched(|| {
         let cores = millstream::runtime::Cores::new(2).unwrap();
         let listeners = TcpListener::builder().bind_each("127.0.0.1:0", 2).unwrap();
         let addr = listeners.local_addr();
@@ -202,7 +202,7 @@ fn several_cores_share_a_certificate() {
             Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("of a core"))))
         });
         let _running = server::serve_cores(&cores, listeners, service).tls(IDENTITIES[0].tls()).run();
-        support::http::Flavour::CurrentThread.runtime().block_on(async {
+        testkit::http::Flavour::CurrentThread.runtime().block_on(async {
             let config = client(BOTH, &["http/1.1"]);
             for _ in 0..8 {
                 assert_eq!(get(addr, &config, "/").await, (200, b"of a core".to_vec()));

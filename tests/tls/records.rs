@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::*;
-use crate::support::http::{on_both, sha256};
+use testkit::http::{on_both, sha256};
 
 /// A connection that records the received bytes.
 struct Tapped {
@@ -67,9 +67,9 @@ fn records_are_small_while_a_connection_is_young_or_was_idle_and_full_later() {
                 let mut stream = shake(&client(&[version], &[alpn]), tapped).await.unwrap();
                 if alpn == "h2" {
                     // The first HTTP/2 frames may share a read with the last handshake record.
-                    let mut h2 = crate::support::http::h2_over(stream).await;
-                    let answer = h2.send_request(crate::support::http::request("/large")).await.unwrap();
-                    let got = crate::support::http::whole(answer).await.unwrap();
+                    let mut h2 = testkit::http::h2_over(stream).await;
+                    let answer = h2.send_request(testkit::http::request("/large")).await.unwrap();
+                    let got = testkit::http::whole(answer).await.unwrap();
                     assert_eq!(sha256(got), sha256(&server.bytes));
                     let seen = seen.lock().unwrap();
                     // Frames have at most 16 KiB and share records with their headers.

@@ -7,9 +7,9 @@ use millstream::metrics::Snapshot;
 use millstream::server::tls::TlsError;
 
 use super::*;
-use crate::support::alone;
-use crate::support::http::{on_both, watched};
-use crate::support::report::report;
+use testkit::alone;
+use testkit::http::{on_both, watched};
+use testkit::report::report;
 
 struct Files {
     dir: TempDir,

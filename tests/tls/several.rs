@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::UnixTime;
 use tokio_rustls::rustls::{CipherSuite, DigitallySignedStruct, Error, SignatureScheme};
 
 use super::*;
-use crate::support::http::on_both;
+use testkit::http::on_both;
 
 /// Accepts everything, and records what a server has stapled.
 #[derive(Debug)]

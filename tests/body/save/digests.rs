@@ -15,8 +15,8 @@ use millstream::body::{Save, SaveError, Saved};
 use millstream::fs::Durability;
 
 use super::{JOB, hex, holds, only, start};
-use crate::support::http::{Raw, on_both, sha256};
-use crate::support::noise;
+use testkit::http::{Raw, on_both, sha256};
+use testkit::noise;
 
 fn headers(lines: &[(&'static str, String)]) -> HeaderMap {
     let mut headers = HeaderMap::new();

@@ -13,8 +13,8 @@ use millstream::body::{Save, SaveError, Saved};
 use millstream::fs::Durability;
 
 use super::{JOB, holds, io_kind, only, start};
-use crate::support::http::{Raw, on_both};
-use crate::support::noise;
+use testkit::http::{Raw, on_both};
+use testkit::noise;
 
 fn at(path: &Path, offset: u64) -> Save {
     Save::new(path).continue_at(offset).durability(Durability::None)
@@ -43,7 +43,7 @@ fn a_file_grows_part_by_part() {
                 let saved = put(at(&path, offset as u64).durability(durability).sha256(), part).await.unwrap();
                 offset += len;
                 assert_eq!((saved.len, saved.file_len), (len as u64, offset as u64));
-                assert_eq!(saved.sha256, Some(crate::support::http::sha256(part)), "of the part");
+                assert_eq!(saved.sha256, Some(testkit::http::sha256(part)), "of the part");
                 holds(&path, &bytes[..offset]);
             }
             only(dir.path(), &["file"]).await;

@@ -24,9 +24,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{JOB, holds, io_kind, left, limits, only, start};
-use crate::support::http::{Raw, boxed, on_both, watched};
-use crate::support::mounts::Mount;
-use crate::support::{noise, portable};
+use testkit::http::{Raw, boxed, on_both, watched};
+use testkit::mounts::Mount;
+use testkit::{noise, portable};
 
 /// Counts its polls. Its length is known, or not.
 struct Counted {
@@ -177,7 +177,7 @@ fn a_full_disk_fails_before_the_body_is_polled_if_its_length_is_known() {
                         tokio::task::yield_now().await;
                     }
                 };
-                timeout(crate::support::HANGS, freed)
+                timeout(testkit::HANGS, freed)
                     .await
                     .unwrap_or_else(|_| panic!("space is lost: {} of {before}", free()));
             }
@@ -403,7 +403,7 @@ fn a_runtime_that_ends_takes_unfinished_files_along() {
             tokio::spawn(plain(dir.path().join("file")).run(body));
             let start = std::time::Instant::now();
             while left(dir.path()).1 < 2 {
-                assert!(start.elapsed() < crate::support::HANGS, "the directory and the file are opened");
+                assert!(start.elapsed() < testkit::HANGS, "the directory and the file are opened");
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });

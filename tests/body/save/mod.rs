@@ -16,8 +16,8 @@ use millstream::net::TcpListener;
 use millstream::server;
 use millstream::server::{Limits, RequestBody};
 
-use crate::support::http::{Answer, boxed};
-use crate::support::report::report;
+use testkit::http::{Answer, boxed};
+use testkit::report::report;
 
 mod digests;
 mod ends;
@@ -83,7 +83,7 @@ fn limits() -> Limits {
 }
 
 fn hex(bytes: impl AsRef<[u8]>) -> String {
-    crate::support::http::sha256(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    testkit::http::sha256(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Names in `dir`, and open descriptors of files in it.
@@ -103,7 +103,7 @@ fn only<'a>(dir: &'a Path, names: &'a [&str]) -> impl Future<Output = ()> + 'a {
     async move {
         let start = std::time::Instant::now();
         while left(dir) != (names.iter().map(|&name| name.to_owned()).collect(), 0) {
-            assert!(start.elapsed() < crate::support::HANGS, "{caller}: {:?}, expected {names:?}", left(dir));
+            assert!(start.elapsed() < testkit::HANGS, "{caller}: {:?}, expected {names:?}", left(dir));
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

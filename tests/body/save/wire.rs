@@ -23,8 +23,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{JOB, answer, hex, holds, limits, only, start};
-use crate::support::http::on_both;
-use crate::support::{noise, skip};
+use testkit::http::on_both;
+use testkit::{noise, skip};
 
 type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -128,7 +128,7 @@ fn bodies_of_every_length_arrive_over_tls() {
                 async { Ok::<_, Infallible>(answer.await) }
             });
             tokio::spawn(server::serve(listener, service).limits(limits()).tls(tls).into_future());
-            let mut config = crate::support::tls::client([made.cert.der().clone()]).with_no_client_auth();
+            let mut config = testkit::tls::client([made.cert.der().clone()]).with_no_client_auth();
             config.alpn_protocols = vec![if two { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
             let connector = TlsConnector::from(Arc::new(config));
             let tcp = TcpStream::connect(addr).await.unwrap();

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::support::HANGS;
 use bytes::Bytes;
 use millstream::fs::OpenOptions;
 use millstream::fs::chain::StepOutcome;
 use millstream::fs::chain::{Chain, ChainPath, ChainReport};
 use millstream::runtime::{DriverBuilder, Io};
 use rustix::io::Errno;
+use testkit::HANGS;
 
 /// Environment of a scenario: a driver and an empty directory.
 pub(crate) struct Place {
@@ -93,7 +93,7 @@ pub(crate) fn both<T: Debug + PartialEq>(scenario: impl AsyncFn(&Place) -> T) ->
 
 /// Returns the ways available on this machine.
 pub(crate) fn ways() -> Vec<Io> {
-    if crate::support::lacks("io_uring") { vec![Io::Epoll] } else { vec![Io::Uring, Io::Epoll] }
+    if testkit::lacks("io_uring") { vec![Io::Epoll] } else { vec![Io::Uring, Io::Epoll] }
 }
 
 pub(crate) fn on<T>(io: Io, scenario: impl AsyncFn(&Place) -> T) -> T {

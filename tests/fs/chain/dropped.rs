@@ -11,9 +11,9 @@ use millstream::fs::chain::StepOutcome::{Done, Skipped};
 use rustix::io::Errno;
 
 use super::both::{both, failed, new_file, open_files, reading};
-use crate::support::HANGS;
+use testkit::HANGS;
 
-use crate::support::alone;
+use testkit::alone;
 
 /// Polls a future at most `polls` times, each time it is woken, then drops it. Returns whether it ended.
 async fn polled(future: impl Future, polls: usize) -> bool {

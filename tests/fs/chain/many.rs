@@ -9,10 +9,10 @@ use millstream::metrics::Snapshot;
 use millstream::runtime::{DriverBuilder, Io};
 
 use super::both::{Place, both, new_file, on, reading};
-use crate::support::HANGS;
+use testkit::HANGS;
 
-use crate::support::alone;
-use crate::support::report::report;
+use testkit::alone;
+use testkit::report::report;
 
 fn replace(place: &Place, n: usize) -> Chain {
     let (temp, path) = (place.path(&format!("{n}.tmp")), place.path(&n.to_string()));
@@ -24,7 +24,7 @@ fn chains_that_come_together_are_handed_over_together() {
     if alone::ran_in_child() {
         return;
     }
-    if crate::support::lacks("io_uring") {
+    if testkit::lacks("io_uring") {
         return;
     }
     on(Io::Uring, async |place| {
@@ -87,7 +87,7 @@ fn a_chain_too_long_for_the_ring_goes_to_the_pool() {
     if alone::ran_in_child() {
         return;
     }
-    if crate::support::lacks("io_uring") {
+    if testkit::lacks("io_uring") {
         return;
     }
     on(Io::Uring, async |place| {
@@ -138,7 +138,7 @@ fn by_itself_it_goes_the_way_that_is_asked_for() {
         DriverBuilder::new().io(Io::Auto).install().unwrap();
         let read = OpenOptions::new().read(true);
         let report = Chain::new().open("/proc/self/status", read).read(10).run().await.unwrap();
-        let expected = if crate::support::lacks("io_uring") { ChainPath::Pool } else { ChainPath::Ring };
+        let expected = if testkit::lacks("io_uring") { ChainPath::Pool } else { ChainPath::Ring };
         assert_eq!(report.way(), expected);
     });
 }

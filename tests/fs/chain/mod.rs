@@ -19,8 +19,8 @@ mod streams;
 
 use both::{both, failed, new_file, reading};
 
-use crate::support::alone;
-use crate::support::report::report;
+use testkit::alone;
+use testkit::report::report;
 
 #[test]
 fn a_file_is_replaced_whole_and_is_on_the_disk() {
@@ -124,7 +124,7 @@ fn a_step_may_fail_where_the_chain_says_so() {
 
 #[test]
 fn names_are_given_taken_and_swapped() {
-    if crate::support::portable("names are not swapped") {
+    if testkit::portable("names are not swapped") {
         return;
     }
     if alone::ran_in_child() {
@@ -148,7 +148,7 @@ fn a_path_stays_beneath_its_directory_if_it_must() {
     if alone::ran_in_child() {
         return;
     }
-    let stays = crate::support::portable("paths beneath an open directory never leave it");
+    let stays = testkit::portable("paths beneath an open directory never leave it");
     let outcomes = both(async |place| {
         fs::create_dir(place.path("sub")).unwrap();
         fs::write(place.path("secret"), "secret").unwrap();
@@ -171,7 +171,7 @@ const fn failed_const(errno: Errno) -> millstream::fs::chain::StepOutcome {
 
 #[test]
 fn room_is_set_aside_and_the_length_stays() {
-    if crate::support::portable("no space is reserved") {
+    if testkit::portable("no space is reserved") {
         return;
     }
     if alone::ran_in_child() {
@@ -189,13 +189,13 @@ fn room_is_set_aside_and_the_length_stays() {
 
 #[test]
 fn bytes_are_spliced_from_file_to_file_through_a_pipe() {
-    if crate::support::portable("there is no splice") {
+    if testkit::portable("there is no splice") {
         return;
     }
     if alone::ran_in_child() {
         return;
     }
-    let bytes = crate::support::noise(50_000);
+    let bytes = testkit::noise(50_000);
     let (ended, short, copied) = both(async |place| {
         fs::write(place.path("from"), &bytes).unwrap();
         let (reader, writer) = rustix::pipe::pipe().unwrap();

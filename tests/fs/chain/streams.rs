@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::both::{both, failed, new_file, reading};
 
-use crate::support::alone;
+use testkit::alone;
 
 /// Timeout of a step for which no data arrives.
 const LIMIT: Duration = Duration::from_millis(30);
@@ -63,7 +63,7 @@ fn a_write_that_the_pipe_takes_in_parts_is_finished_before_the_next() {
     if alone::ran_in_child() {
         return;
     }
-    let bytes = crate::support::noise(LEN);
+    let bytes = testkit::noise(LEN);
     for nonblocking in [false, true] {
         let (outcomes, arrived) = both(async |place| {
             let (reader, writer) = pipe(false);
@@ -83,7 +83,7 @@ fn a_read_goes_on_until_it_is_full_or_the_pipe_ends() {
     if alone::ran_in_child() {
         return;
     }
-    let bytes = crate::support::noise(LEN);
+    let bytes = testkit::noise(LEN);
     for nonblocking in [false, true] {
         let (outcomes, arrived) = both(async |place| {
             let (reader, writer) = pipe(false);
@@ -108,13 +108,13 @@ fn a_read_goes_on_until_it_is_full_or_the_pipe_ends() {
 
 #[test]
 fn a_splice_waits_for_either_side() {
-    if crate::support::portable("there is no splice") {
+    if testkit::portable("there is no splice") {
         return;
     }
     if alone::ran_in_child() {
         return;
     }
-    let bytes = crate::support::noise(LEN);
+    let bytes = testkit::noise(LEN);
     for nonblocking in [false, true] {
         let (outcomes, arrived) = both(async |place| {
             std::fs::write(place.path("file"), &bytes).unwrap();
@@ -140,7 +140,7 @@ fn a_splice_waits_for_either_side() {
 
 #[test]
 fn who_waits_too_long_fails_and_the_rest_is_skipped() {
-    if crate::support::portable("there is no splice") {
+    if testkit::portable("there is no splice") {
         return;
     }
     if alone::ran_in_child() {
@@ -205,7 +205,7 @@ fn all_is_sent_whatever_the_socket_takes_at_once() {
     if alone::ran_in_child() {
         return;
     }
-    let bytes = crate::support::noise(LEN);
+    let bytes = testkit::noise(LEN);
     for nonblocking in [false, true] {
         let (outcomes, arrived) = both(async |place| {
             let (ours, theirs) = connection(nonblocking);

@@ -11,7 +11,7 @@ use millstream::fs::{Prepend, PrependStrategy, Replace, append};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use super::{HEADER, NEW};
-use crate::support::report::report;
+use testkit::report::report;
 
 const WORK: &str = "MILLSTREAM_TEST_WORK";
 
@@ -116,7 +116,7 @@ pub(crate) fn run(what: &str, work: Work, path: &Path, inject: &[String], proc: 
     let log = std::fs::read_to_string(log.path()).unwrap();
     let (calls, threads, hops) = read(&log);
     if work == Work::Insert && said.starts_with("Move 95 ") {
-        crate::support::skip(what, &said);
+        testkit::skip(what, &said);
         return None;
     }
     Some(Ended { status, said, calls, threads, hops })
@@ -143,7 +143,7 @@ fn attach(what: &str, pid: u32, inject: &[&String], log: &Path) -> Option<Reaped
     let mut strace = match command.spawn() {
         Ok(strace) => Reaped(strace),
         Err(e) => {
-            crate::support::skip(what, format_args!("strace: {e}"));
+            testkit::skip(what, format_args!("strace: {e}"));
             return None;
         }
     };
@@ -151,7 +151,7 @@ fn attach(what: &str, pid: u32, inject: &[&String], log: &Path) -> Option<Reaped
     let mut stderr = BufReader::new(strace.0.stderr.take().unwrap());
     stderr.read_line(&mut line).unwrap();
     if !line.contains("attached") {
-        crate::support::skip(what, line.trim());
+        testkit::skip(what, line.trim());
         return None;
     }
     // The rest of the output is shorter than a pipe's capacity, so it need not be read.

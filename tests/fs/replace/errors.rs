@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::child::{self, Ended, Proc, Work, name};
 use super::{HEADER, NEW, OLD, block_on, holds, only, with_header};
-use crate::support::mounts::Mount;
+use testkit::mounts::Mount;
 
 fn free(dir: &Path) -> u64 {
     rustix::fs::statvfs(dir).unwrap().f_bfree
@@ -88,7 +88,7 @@ fn failing(work: Work, inject: &str) -> Option<(tempfile::TempDir, Ended)> {
 
 #[test]
 fn every_call_that_fails_is_told_by_its_step_and_leaves_the_old_file() {
-    if crate::support::portable("it makes other calls") {
+    if testkit::portable("it makes other calls") {
         return;
     }
     for (work, inject, told) in [

@@ -1,6 +1,5 @@
 //! Dropped and forgotten futures, and failing streams: nothing is left.
 
-use crate::support::report::report;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
@@ -10,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use testkit::report::report;
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
@@ -163,7 +163,7 @@ fn a_stream_that_fails_leaves_the_old_file_and_its_own_error() {
 /// Measures how far the stream is read ahead of the disk.
 #[test]
 fn a_stream_of_any_shape_arrives_and_never_more_than_is_due_is_taken() {
-    if crate::support::portable("temporary files have a name") {
+    if testkit::portable("temporary files have a name") {
         return;
     }
     let (dir, path) = with_old();

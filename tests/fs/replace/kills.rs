@@ -89,7 +89,7 @@ fn in_order(found: Option<Vec<&str>>, expected: &[&str]) {
 /// file.
 #[test]
 fn the_calls_come_in_the_order_that_the_promises_rest_on() {
-    if crate::support::portable("it makes other calls") {
+    if testkit::portable("it makes other calls") {
         return;
     }
     let order = |work, proc| {
@@ -133,7 +133,7 @@ fn a_file_is_old_or_new_wherever_its_prepending_is_killed() {
 
 #[test]
 fn inserting_never_loses_what_was_there() {
-    if crate::support::portable("no bytes are inserted") {
+    if testkit::portable("no bytes are inserted") {
         return;
     }
     let with = |fill: u8| [&[fill; BLOCK][..], &OLD].concat();

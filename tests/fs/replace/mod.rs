@@ -11,7 +11,7 @@ mod targets;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use crate::support::noise;
+use testkit::noise;
 
 /// Old contents, unlike all others here.
 static OLD: LazyLock<Vec<u8>> = LazyLock::new(|| noise(200_000));

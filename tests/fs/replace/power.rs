@@ -6,7 +6,7 @@ use millstream::fs::{Append, Durability, Prepend, PrependStrategy, Replace, appe
 
 use super::child::{self, BLOCK, Proc, Work, name};
 use super::{HEADER, NEW, OLD, block_on, holds, listing, with_header};
-use crate::support::mounts::{Cut, Mount};
+use testkit::mounts::{Cut, Mount};
 
 const CUTS: [Cut; 2] = [Cut::LogFlushed, Cut::LogLost];
 
@@ -88,7 +88,7 @@ fn survives(options: &str) {
 
 #[test]
 fn a_power_cut_leaves_old_or_new_with_the_defaults_of_ext4() {
-    if crate::support::portable("it makes other calls") {
+    if testkit::portable("it makes other calls") {
         return;
     }
     survives("defaults");
@@ -96,7 +96,7 @@ fn a_power_cut_leaves_old_or_new_with_the_defaults_of_ext4() {
 
 #[test]
 fn a_power_cut_leaves_old_or_new_without_auto_da_alloc() {
-    if crate::support::portable("it makes other calls") {
+    if testkit::portable("it makes other calls") {
         return;
     }
     survives("noauto_da_alloc");
@@ -104,7 +104,7 @@ fn a_power_cut_leaves_old_or_new_without_auto_da_alloc() {
 
 #[test]
 fn a_power_cut_leaves_old_or_new_with_writeback() {
-    if crate::support::portable("it makes other calls") {
+    if testkit::portable("it makes other calls") {
         return;
     }
     survives("data=writeback");
@@ -112,7 +112,7 @@ fn a_power_cut_leaves_old_or_new_with_writeback() {
 
 #[test]
 fn what_was_changed_in_place_or_appended_is_there_after_ok() {
-    if crate::support::portable("it makes other calls") {
+    if testkit::portable("it makes other calls") {
         return;
     }
     let Some(disk) = disk("a power cut after changes in place", "defaults") else { return };

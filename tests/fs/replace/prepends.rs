@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use millstream::fs::{Durability, Moved, Prepend, PrependStrategy, Step, append, prepend};
 
 use super::{HEADER, OLD, block_on, holds, only, with_header};
-use crate::support::mounts::{Cut, Mount};
-use crate::support::noise;
-use crate::support::report::report;
+use testkit::mounts::{Cut, Mount};
+use testkit::noise;
+use testkit::report::report;
 
 #[test]
 fn headers_and_bodies_of_any_size_are_whole() {
@@ -148,7 +148,7 @@ fn inserts(dir: &Path, block: usize) {
 
 #[test]
 fn blocks_are_inserted_where_the_file_system_can() {
-    if crate::support::portable("no bytes are inserted") {
+    if testkit::portable("no bytes are inserted") {
         return;
     }
     if let Some(disk) = Mount::image("inserting on ext4", "mkfs.ext4 -q -F -b 1024", 32, "defaults") {
@@ -175,7 +175,7 @@ fn blocks_are_inserted_where_the_file_system_can() {
 
 #[test]
 fn a_body_is_shared_where_the_file_system_can() {
-    if crate::support::portable("files share no blocks") {
+    if testkit::portable("files share no blocks") {
         return;
     }
     for (mkfs, megabytes) in [("mkfs.xfs -q -m reflink=1", 320), ("mkfs.btrfs -q", 128)] {

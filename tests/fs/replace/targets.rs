@@ -10,8 +10,8 @@ use rustix::fs::{CWD, Mode, XattrFlags, chownat, mkfifoat};
 
 use super::child::{self, Proc, Work};
 use super::{HEADER, NEW, OLD, block_on, holds, listing, only, with_header};
-use crate::support::report::report;
-use crate::support::skip;
+use testkit::report::report;
+use testkit::skip;
 
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().mode() & 0o7777
@@ -228,7 +228,7 @@ const LIST: [u8; 44] = {
 
 #[test]
 fn attributes_and_access_lists_are_kept() {
-    if crate::support::portable("extended attributes are not kept") {
+    if testkit::portable("extended attributes are not kept") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -268,7 +268,7 @@ fn attributes_and_access_lists_are_kept() {
 
 #[test]
 fn what_the_kernel_has_given_to_both_files_need_not_be_set() {
-    if crate::support::portable("extended attributes are not kept") {
+    if testkit::portable("extended attributes are not kept") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

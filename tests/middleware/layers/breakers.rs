@@ -22,8 +22,8 @@ use tokio::time::{advance, sleep, timeout};
 use tower::{Layer, Service, service_fn};
 
 use super::servers::{Accepted, Client, FRIEND, STRANGER, field, start};
-use crate::support::http::{AnyBody, BoxError, boxed, on_both, request};
-use crate::support::pair;
+use testkit::http::{AnyBody, BoxError, boxed, on_both, request};
+use testkit::pair;
 
 const NO_CORK: usize = SendStrategy::NoCork as usize;
 const REPORT: &str = "x-millstream-path";
@@ -261,7 +261,7 @@ fn endless(running: &Arc<()>) -> AnyBody {
 }
 
 async fn until(what: impl Fn() -> bool) {
-    let waiting = timeout(crate::support::HANGS, async {
+    let waiting = timeout(testkit::HANGS, async {
         while !what() {
             sleep(Duration::from_millis(1)).await;
         }

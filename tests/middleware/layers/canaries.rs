@@ -18,7 +18,7 @@ use millstream::server::{Connection, Peer};
 use tower::{Layer, service_fn};
 
 use super::servers::{Accepted, Client, FRIEND, STRANGER, field, start, start_with};
-use crate::support::http::on_both;
+use testkit::http::on_both;
 
 const TOKEN: &str = "a-token-that-nobody-guesses";
 const ASK: &str = "x-millstream-canary";

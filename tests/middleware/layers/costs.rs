@@ -16,7 +16,7 @@ use millstream::net::SendStrategy;
 use millstream::server::Connection;
 use tower::{Layer, Service, service_fn};
 
-use crate::support::pair;
+use testkit::pair;
 
 const ROUNDS: usize = 1000;
 

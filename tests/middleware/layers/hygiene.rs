@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::{Layer, Service, service_fn};
 
 use super::servers::{FRIEND, STRANGER, connect, start};
-use crate::support::http::on_both;
+use testkit::http::on_both;
 
 const NAMES: [&str; 4] = ["x-request-id", "traceparent", "tracestate", "x-millstream-canary"];
 

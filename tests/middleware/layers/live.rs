@@ -15,7 +15,7 @@ use millstream::net::SendStrategy;
 use tower::{Layer, service_fn};
 
 use super::servers::{Client, STRANGER, start};
-use crate::support::http::on_both;
+use testkit::http::on_both;
 
 const CLIENTS: u64 = 4;
 const REQUESTS: u64 = 150;

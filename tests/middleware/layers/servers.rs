@@ -15,7 +15,7 @@ use millstream::server::{Peer, RequestBody};
 use tokio::net::{TcpSocket, TcpStream};
 use tower::Service;
 
-use crate::support::http::{BoxError, H1, H2};
+use testkit::http::{BoxError, H1, H2};
 
 /// The untrusted client address.
 pub(crate) const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);

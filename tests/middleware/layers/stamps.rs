@@ -12,7 +12,7 @@ use millstream::server::Trusted;
 use tower::{Layer, service_fn};
 
 use super::servers::{Client, FRIEND, STRANGER, field, start};
-use crate::support::http::on_both;
+use testkit::http::on_both;
 
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -170,7 +170,7 @@ async fn the_peer_is_known_from_extensions() {
             };
             assert_eq!(ask(&insert).await, expected);
         }
-        let (stream, _theirs) = crate::support::pair().await;
+        let (stream, _theirs) = testkit::pair().await;
         let connection = millstream::server::Connection::new(peer.ip(), stream.handle());
         assert_eq!(ask(&|request| drop(request.extensions_mut().insert(connection.clone()))).await, expected);
     }

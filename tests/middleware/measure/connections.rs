@@ -11,8 +11,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::with_default;
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::support::alone;
-use crate::support::http::{h1, h2, request};
+use testkit::alone;
+use testkit::http::{h1, h2, request};
 
 struct Seen {
     name: &'static str,

@@ -11,7 +11,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::with_default;
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::support::alone;
+use testkit::alone;
 
 #[derive(Default)]
 struct Seen {

@@ -81,12 +81,12 @@ async fn a_client_that_leaves_is_no_error() {
 
 #[tokio::test]
 async fn files_still_go_by_sendfile() {
-    if crate::support::lacks("sendfile") || crate::support::lacks("mapping") {
+    if testkit::lacks("sendfile") || testkit::lacks("mapping") {
         return;
     }
     const LEN: usize = 3 << 20;
     let directory = tempfile::tempdir().unwrap();
-    let contents = crate::support::noise(LEN);
+    let contents = testkit::noise(LEN);
     fs::write(directory.path().join("file"), &contents).unwrap();
     let files = Files::new(directory.path()).unwrap();
     let addr = start(tower::service_fn(move |request: Request<RequestBody>| {

@@ -22,11 +22,11 @@ use socket2::SockRef;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::family::Family;
-use crate::support::http::{Flavour, Raw, boxed, on_both, pages, sha256, watched};
-use crate::support::limits::drop_capabilities;
-use crate::support::tree::truncate;
-use crate::support::{lacks, noise};
+use testkit::family::Family;
+use testkit::http::{Flavour, Raw, boxed, on_both, pages, sha256, watched};
+use testkit::limits::drop_capabilities;
+use testkit::tree::truncate;
+use testkit::{lacks, noise};
 
 fn name() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();

@@ -198,7 +198,7 @@ async fn the_mode_is_what_was_asked_for() {
 
 #[tokio::test]
 async fn abstract_names_have_no_file() {
-    if crate::support::portable("sockets have no abstract names") {
+    if testkit::portable("sockets have no abstract names") {
         return;
     }
     let abstract_name = format!("\0millstream-{}-unix", std::process::id());

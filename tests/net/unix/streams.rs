@@ -2,7 +2,7 @@
 
 use super::*;
 
-use crate::support::alone;
+use testkit::alone;
 
 #[tokio::test]
 async fn a_peer_of_any_name_is_accepted() {
@@ -24,7 +24,7 @@ async fn a_peer_of_any_name_is_accepted() {
 
 #[tokio::test]
 async fn the_kernel_says_who_is_at_the_other_end() {
-    if crate::support::portable("peers have no credentials") {
+    if testkit::portable("peers have no credentials") {
         return;
     }
     let (one, other) = UnixStream::pair().unwrap();

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use hyper::body::Incoming;
 
 use super::*;
-use crate::support::HANGS;
+use testkit::HANGS;
 
 struct Prepared {
     head: &'static str,

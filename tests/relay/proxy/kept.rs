@@ -8,7 +8,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::support::http::{Flavour, watched};
+use testkit::http::{Flavour, watched};
 
 #[test]
 fn a_request_that_may_not_be_repeated_avoids_an_ended_connection() {

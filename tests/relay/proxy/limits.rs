@@ -4,7 +4,7 @@ use millstream::relay::Circuit;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::support::http::{Flavour, watched};
+use testkit::http::{Flavour, watched};
 
 /// An upstream that answers a request when it is allowed to.
 struct Gated {

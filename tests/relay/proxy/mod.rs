@@ -33,10 +33,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::support::http::{
+use testkit::http::{
     Answer, Raw, boxed, h1, h2, narrow, on_both, raw_upstream, request, sha256, start, start_hyper, whole,
 };
-use crate::support::{HANGS, lacks, noise, skip};
+use testkit::{HANGS, lacks, noise, skip};
 
 /// Returns a proxy in front of `to`, which speaks HTTP/2 if `h2`.
 fn plan(to: SocketAddr, h2: bool) -> ProxyBuilder {

@@ -13,8 +13,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
-use crate::support::http::{Flavour, h1_over, h2_over, watched};
-use crate::support::tls::{any_client, any_server};
+use testkit::http::{Flavour, h1_over, h2_over, watched};
+use testkit::tls::{any_client, any_server};
 
 struct Identity {
     certificate: String,

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::support::HANGS;
+use testkit::HANGS;
 
 const STREAMS: usize = 64;
 const TOKENS: usize = 20;

@@ -14,9 +14,9 @@ use millstream::relay::shared::{FrameReceiver, FrameSender};
 use millstream::server::{Limits, serve};
 
 use super::{connected, frames, soon};
-use crate::support::HANGS;
-use crate::support::http::{Answer, Flavour, Raw, boxed, h1, h2, on_both, request, sha256, start, watched, whole};
-use crate::support::{alone, child, noise, skip};
+use testkit::HANGS;
+use testkit::http::{Answer, Flavour, Raw, boxed, h1, h2, on_both, request, sha256, start, watched, whole};
+use testkit::{alone, child, noise, skip};
 
 const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/shared_frames.py");
 

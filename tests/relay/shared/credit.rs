@@ -9,9 +9,9 @@ use millstream::relay::shared::FrameReceiver;
 use tokio::time::timeout;
 
 use super::{against_peer, connected, frames, soon};
-use crate::support::HANGS;
-use crate::support::http::{Raw, boxed, on_both, start_with};
-use crate::support::{alone, noise};
+use testkit::HANGS;
+use testkit::http::{Raw, boxed, on_both, start_with};
+use testkit::{alone, noise};
 
 #[test]
 fn a_frame_counts_until_its_last_slice_is_dropped() {

@@ -19,9 +19,9 @@ use tokio::time::timeout;
 
 use super::peers::Peer;
 use super::{against_peer, connected, frames, open, soon};
-use crate::support::HANGS;
-use crate::support::http::{Flavour, Raw, boxed, on_both, start, watched};
-use crate::support::{alone, child, lacks, noise};
+use testkit::HANGS;
+use testkit::http::{Flavour, Raw, boxed, on_both, start, watched};
+use testkit::{alone, child, lacks, noise};
 
 /// One piece, also where frames are not mapped.
 const FRAME: usize = 200_000;

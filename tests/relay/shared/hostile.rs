@@ -9,9 +9,9 @@ use tokio::time::timeout;
 
 use super::peers::{FIXED, Peer, memfd, message};
 use super::{against_peer, connected, frames, soon};
-use crate::support::HANGS;
-use crate::support::http::on_both;
-use crate::support::{alone, fds, noise};
+use testkit::HANGS;
+use testkit::http::on_both;
+use testkit::{alone, fds, noise};
 
 /// Acts of a peer after its greeting, and the expected error.
 type Act = (&'static str, &'static str, fn(&Peer));

@@ -14,8 +14,8 @@ use millstream::net::UnixStream;
 use millstream::relay::shared::{FrameReceiver, FrameReceiverBuilder, FrameSender};
 use tokio::time::timeout;
 
-use crate::support::HANGS;
 use peers::Peer;
+use testkit::HANGS;
 
 /// Returns a sender and a receiver that are connected.
 async fn connected(receiver: FrameReceiverBuilder) -> (FrameSender, FrameReceiver) {
@@ -46,13 +46,13 @@ async fn soon(what: &str, fine: impl Fn() -> bool) {
 /// Returns the open descriptors, without those of the ring, which stays open once it is used.
 fn open() -> Vec<String> {
     let is_ring = |fd: &String| fd.contains("[io_uring]") || fd.contains("[eventfd]");
-    crate::support::fds().into_iter().filter(|fd| !is_ring(fd)).collect()
+    testkit::fds().into_iter().filter(|fd| !is_ring(fd)).collect()
 }
 
 /// Returns the descriptors and mappings of frames in this process.
 fn frames() -> (usize, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let is_frame = |name: &str| name.contains("/memfd:");
-    let fds = crate::support::fds();
+    let fds = testkit::fds();
     (fds.iter().filter(|fd| is_frame(fd)).count(), maps.lines().filter(|line| is_frame(line)).count())
 }

@@ -10,8 +10,8 @@ use rustix::fs::SealFlags;
 
 use super::connected;
 use super::peers::memfd;
-use crate::support::http::{Raw, boxed, on_both, start};
-use crate::support::{lacks, noise};
+use testkit::http::{Raw, boxed, on_both, start};
+use testkit::{lacks, noise};
 
 const LEN: usize = 16 << 10;
 

@@ -37,7 +37,7 @@ pub(super) fn memfd(bytes: &[u8], seals: SealFlags) -> OwnedFd {
 impl Peer {
     pub(super) fn pair() -> (Self, UnixStream) {
         let (peer, stream) = StdStream::pair().unwrap();
-        peer.set_read_timeout(Some(crate::support::HANGS)).unwrap();
+        peer.set_read_timeout(Some(testkit::HANGS)).unwrap();
         (Self(peer), UnixStream::from_std(stream).unwrap())
     }
 

@@ -10,9 +10,9 @@ use tokio::time::timeout;
 
 use super::against_peer;
 use super::peers::{FIXED, Peer, memfd, message};
-use crate::support::HANGS;
-use crate::support::http::Flavour;
-use crate::support::noise;
+use testkit::HANGS;
+use testkit::http::Flavour;
+use testkit::noise;
 
 #[derive(Clone, Debug)]
 enum Act {

@@ -14,9 +14,9 @@ use tokio::io::AsyncWriteExt;
 
 use super::Subject;
 use super::peer::{Bytes, End, Peer, payload};
-use crate::support::child;
-use crate::support::http::Flavour;
-use crate::support::limits::drop_capabilities;
+use testkit::child;
+use testkit::http::Flavour;
+use testkit::limits::drop_capabilities;
 
 /// Ways in which a process ends, with the state of its stream at that time.
 const WAYS: [&str; 8] = [

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-use crate::support::noise;
+use testkit::noise;
 
 /// End of the stream as seen by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use tokio::runtime::Runtime;
 
 use super::peer::{Bytes, End, Peer, payload};
 use super::{Subject, sockets};
-use crate::support::HANGS;
-use crate::support::http::{Flavour, watched};
-use crate::support::limits::drop_capabilities;
+use testkit::HANGS;
+use testkit::http::{Flavour, watched};
+use testkit::limits::drop_capabilities;
 
 /// Runs a case on both of tokio's streams and on both of this crate's streams, on each kind of runtime.
 macro_rules! cases {

@@ -7,8 +7,8 @@ use super::Subject;
 use super::peer::{Bytes, End};
 use super::script::Step::*;
 use super::script::{Log, Outcome, Step, run};
-use crate::support::http::{Flavour, watched};
 use millstream::net;
+use testkit::http::{Flavour, watched};
 
 const SCRIPTS: &[(&str, &[Step])] = &[
     ("nothing", &[]),

@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::{LARGE, run};
 
-use crate::support::alone;
+use testkit::alone;
 
 /// Length of a short slice, which is a part of a large block.
 const SLICE: usize = 2 << 10;
@@ -44,7 +44,7 @@ fn the_high_mark_of_a_stream_bounds_what_it_keeps() {
         return;
     }
     run(async {
-        let (mut ours, _theirs) = crate::support::pair().await;
+        let (mut ours, _theirs) = testkit::pair().await;
         ours.write_all(b"x").await.unwrap();
         let before = leased();
         // Below the high mark, 64 KiB.

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::{LARGE, run};
 
-use crate::support::alone;
+use testkit::alone;
 
 const LEN: usize = 4096;
 
@@ -72,7 +72,7 @@ impl ReadVectored for VectoredSender {
 
 /// Returns a stream of ours that gathers, and a task that reads all bytes of its peer.
 async fn stream() -> (TcpStream, tokio::task::JoinHandle<Vec<u8>>) {
-    let (mut ours, mut theirs) = crate::support::pair().await;
+    let (mut ours, mut theirs) = testkit::pair().await;
     // The first write may be sent at once.
     ours.write_all(b"x").await.unwrap();
     let got = tokio::spawn(async move {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use millstream::buf::{Lease, lease, lease_with_headroom};
 use millstream::metrics::Snapshot;
 
-use crate::support::alone;
+use testkit::alone;
 
 mod bound;
 mod lent;

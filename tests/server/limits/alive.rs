@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 
 use super::half::silent;
 use super::{hello, start};
-use crate::support::HANGS;
-use crate::support::http::{Raw, boxed, on_both, watched};
+use testkit::HANGS;
+use testkit::http::{Raw, boxed, on_both, watched};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;

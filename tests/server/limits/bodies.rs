@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::server::{BodyError, Limits, RequestBody, serve};
 
 use super::{length, start, text};
-use crate::support::http::{Raw, boxed, on_both};
+use testkit::http::{Raw, boxed, on_both};
 
 fn with_length(path: &str, len: usize) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: mill\r\nContent-Length: {len}\r\n\r\n{}", "x".repeat(len))

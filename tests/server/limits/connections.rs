@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use super::{hello, is_reset, start, text};
-use crate::support::HANGS;
-use crate::support::http::{Answer, Head, Raw, on_both};
+use testkit::HANGS;
+use testkit::http::{Answer, Head, Raw, on_both};
 
 /// Opens a connection and checks that it is served; `None` if it is refused.
 async fn served(addr: SocketAddr) -> Option<Raw> {

@@ -17,7 +17,7 @@ use tonic::{Code, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::{length, start};
-use crate::support::http::{BoxError, boxed, on_both};
+use testkit::http::{BoxError, boxed, on_both};
 
 const UPLOAD: &str = "/mill.Files/Upload";
 const PIECE: usize = 100_000;

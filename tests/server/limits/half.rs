@@ -14,8 +14,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 
 use super::{start, text};
-use crate::support::HANGS;
-use crate::support::http::{Answer, Raw, boxed, narrow, on_both};
+use testkit::HANGS;
+use testkit::http::{Answer, Raw, boxed, narrow, on_both};
 
 /// Answers `/LENGTH` with that many bytes after a delay; `x-got` has the length of the request body.
 async fn sized(request: Request<RequestBody>) -> Result<Answer, Infallible> {

@@ -3,7 +3,7 @@
 use millstream::server::Limits;
 
 use super::{hello, start};
-use crate::support::http::{Raw, on_both};
+use testkit::http::{Raw, on_both};
 
 fn head(len: usize) -> String {
     let frame = "GET / HTTP/1.1\r\nHost: mill\r\nX-Long: \r\n\r\n".len();

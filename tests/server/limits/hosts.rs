@@ -4,7 +4,7 @@ use hyper::StatusCode;
 use millstream::server::Limits;
 
 use super::{hello, start};
-use crate::support::http::{Raw, h2, on_both, request};
+use testkit::http::{Raw, h2, on_both, request};
 
 #[test]
 fn a_request_names_its_host_once_and_well() {

@@ -27,7 +27,7 @@ mod refusals;
 pub(crate) mod slow;
 mod windows;
 
-use crate::support::http::{Answer, BoxError, boxed};
+use testkit::http::{Answer, BoxError, boxed};
 
 async fn start<S>(limits: Limits, service: S) -> SocketAddr
 where

@@ -11,7 +11,7 @@ use millstream::net::{TcpListener, UnixListener, UnixStream};
 use millstream::server::serve;
 use tokio::net::TcpStream;
 
-use crate::support::http::{Raw, h1_over, h2_over, on_both, request};
+use testkit::http::{Raw, h1_over, h2_over, on_both, request};
 
 async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -105,7 +105,7 @@ mod tonic_services {
 
     #[test]
     fn a_tonic_service_on_a_unix_socket_knows_who_it_is_that_calls() {
-        if crate::support::portable("peers have no credentials") {
+        if testkit::portable("peers have no credentials") {
             return;
         }
         on_both(async || {

@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 use super::slow::{Endless, until};
 use super::{many_descriptors, start, text};
-use crate::support::HANGS;
-use crate::support::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both};
+use testkit::HANGS;
+use testkit::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n";
 
@@ -51,7 +51,7 @@ async fn steadily(addr: SocketAddr, receive_buffer: u32, enough: Arc<AtomicBool>
 /// Uses the default limits for `MILLSTREAM_SLOW` seconds, at least 60, if set; short limits otherwise.
 #[test]
 fn steady_readers_are_never_reset_and_a_reader_that_takes_nothing_is() {
-    if crate::support::portable("the kernel is not asked about a connection") {
+    if testkit::portable("the kernel is not asked about a connection") {
         return;
     }
     many_descriptors();
@@ -128,7 +128,7 @@ fn a_drip_reader_is_reset_and_a_quiet_event_stream_is_not() {
 
 #[test]
 fn a_reader_that_takes_nothing_of_what_the_kernel_holds_is_reset() {
-    if crate::support::portable("the kernel is not asked about a connection") {
+    if testkit::portable("the kernel is not asked about a connection") {
         return;
     }
     on_both(async || {
@@ -159,7 +159,7 @@ fn a_reader_that_takes_nothing_of_what_the_kernel_holds_is_reset() {
 
 #[test]
 fn a_reader_that_takes_nothing_of_the_last_response_is_reset() {
-    if crate::support::portable("the kernel is not asked about a connection") {
+    if testkit::portable("the kernel is not asked about a connection") {
         return;
     }
     on_both(async || {

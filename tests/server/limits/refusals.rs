@@ -9,9 +9,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::{hello, length, start};
-use crate::support::HANGS;
-use crate::support::http::{Flavour, Raw, on_both};
-use crate::support::skip;
+use testkit::HANGS;
+use testkit::http::{Flavour, Raw, on_both};
+use testkit::skip;
 
 fn upload(len: usize, chunked: bool) -> Vec<u8> {
     let (framing, before, after) = match chunked {

@@ -18,8 +18,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::{length, many_descriptors, start, text};
-use crate::support::HANGS;
-use crate::support::http::{Answer, BoxError, Raw, boxed, h2, narrow, on_both, request, whole};
+use testkit::HANGS;
+use testkit::http::{Answer, BoxError, Raw, boxed, h2, narrow, on_both, request, whole};
 
 const LIMIT: Duration = Duration::from_secs(1);
 
@@ -198,7 +198,7 @@ fn who_waits_for_our_own_rate_is_served() {
 
 #[test]
 fn who_reads_slowly_but_reads_is_served() {
-    if crate::support::portable("the kernel is not asked about a connection") {
+    if testkit::portable("the kernel is not asked about a connection") {
         return;
     }
     on_both(async || {
@@ -312,7 +312,7 @@ fn limits_that_are_none_are_no_trouble() {
         client.send("cd").await;
         let head = client.head().await;
         assert_eq!((head.status, client.body(head.content_length()).await.unwrap()), (200, b"4".to_vec()));
-        let answer = crate::support::http::h2(addr).await.send_request(request("/")).await.unwrap();
+        let answer = testkit::http::h2(addr).await.send_request(request("/")).await.unwrap();
         assert_eq!(whole(answer).await.unwrap(), "0");
     });
 }

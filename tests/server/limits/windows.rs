@@ -11,8 +11,8 @@ use millstream::server::Limits;
 use tokio::net::TcpStream;
 
 use super::{length, start};
-use crate::support::far::Far;
-use crate::support::http::{Flavour, watched};
+use testkit::far::Far;
+use testkit::http::{Flavour, watched};
 
 const UPLOAD: usize = 4 << 20;
 /// Frame headers, the request head and other HTTP/2 frames.

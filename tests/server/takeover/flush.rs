@@ -24,8 +24,8 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::{ALL, Over, TLS};
-use crate::support::alone::ran_in_child;
-use crate::support::http::narrow;
+use testkit::alone::ran_in_child;
+use testkit::http::narrow;
 
 /// Number of further responses over each kind of stream, of all lengths.
 const RESPONSES: &str = "MILLSTREAM_FLUSH_RESPONSES";
@@ -174,7 +174,7 @@ fn responses_arrive_whole_whatever_hyper_holds() {
     if responses.is_none() && ran_in_child() {
         return;
     }
-    crate::support::http::Flavour::TwoWorkers.runtime().block_on(async {
+    testkit::http::Flavour::TwoWorkers.runtime().block_on(async {
         for over in ALL {
             let pending = (0..20 + responses.unwrap_or(0)).map(|_| Notify::new()).collect();
             let scene = Arc::new(Scene { pending, given: AtomicUsize::new(0) });

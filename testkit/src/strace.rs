@@ -4,7 +4,7 @@ use std::process::Command;
 
 use tempfile::NamedTempFile;
 
-use super::{child, skip};
+use crate::{child, skip};
 
 /// Runs `child` ([`child::command`]) under strace with `options`, like [`child::run`]. Returns the log of strace, one
 /// line for each call. Reports a skip and returns `None` if this machine cannot trace.

@@ -45,7 +45,6 @@ impl AsyncWrite for Counted {
     }
 }
 
-#[cfg(feature = "tonic")]
 impl tonic::transport::server::Connected for Counted {
     type ConnectInfo = ();
 

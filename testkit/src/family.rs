@@ -38,7 +38,7 @@ impl Family for TcpStream {
     type Theirs = tokio::net::TcpStream;
 
     async fn pair_with(gather: Duration) -> (Self, Self::Theirs) {
-        super::pair_with(gather).await
+        crate::pair_with(gather).await
     }
 
     fn handle(&self) -> Handle {

@@ -1,5 +1,4 @@
 //! Skipped tests, or parts of tests: reported, counted, and failed where everything is required.
-#![allow(dead_code, unreachable_pub, reason = "shared by the crate, its integration tests and its examples")]
 
 use std::fmt::Display;
 use std::io::Write as _;

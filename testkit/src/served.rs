@@ -19,7 +19,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a [`child::command`](super::child::command) that runs [`until_ended`].
+    /// Starts a [`child::command`](crate::child::command) that runs [`until_ended`].
     pub fn start(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -175,7 +175,7 @@ pub fn sha256(bytes: impl AsRef<[u8]>) -> [u8; 32] {
 /// Returns `len` bytes without a zero, in which all pages differ.
 pub fn pages(len: usize) -> Vec<u8> {
     const PAGE: usize = 4096;
-    let noise: Vec<u8> = super::noise(PAGE).into_iter().map(|b| b | 1).collect();
+    let noise: Vec<u8> = crate::noise(PAGE).into_iter().map(|b| b | 1).collect();
     let mut all = noise.repeat(len.div_ceil(PAGE));
     for (n, page) in all.chunks_mut(PAGE).enumerate() {
         let n = n as u32;

@@ -10,7 +10,7 @@ use seccompiler::{
 
 /// Makes the system call with the number `call` fail with `errno` in this process from now on. Applies to all threads,
 /// including running ones: a test runs beside the main thread. This cannot be undone, so call it in a child
-/// ([`super::child`]).
+/// ([`crate::child`]).
 ///
 /// seccomp(2), with `SECCOMP_FILTER_FLAG_TSYNC` and `PR_SET_NO_NEW_PRIVS`; no privilege is needed.
 pub fn deny(call: libc::c_long, errno: Errno) {

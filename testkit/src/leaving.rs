@@ -14,8 +14,8 @@ use millstream::server::{HttpService, Limits, Peer, RequestBody};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::HANGS;
-use super::http::{Answer, boxed};
+use crate::HANGS;
+use crate::http::{Answer, boxed};
 
 /// Tells on drop.
 struct Tells(mpsc::Sender<&'static str>);

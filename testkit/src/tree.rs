@@ -16,7 +16,7 @@ use hyper::header::CONTENT_LENGTH;
 use millstream::files::{Files, FilesBody};
 use tempfile::TempDir;
 
-use super::http::{Answer, Raw, ask, boxed, pages, start_with};
+use crate::http::{Answer, Raw, ask, boxed, pages, start_with};
 
 /// Small, so that most of a file is still unsent when a client has read its first bytes.
 pub const SEND_BUFFER: Option<usize> = Some(32 << 10);

@@ -51,7 +51,7 @@ impl<B: Body<Data = Bytes> + Unpin> Reader<B> {
 
     /// Returns the next event. Panics after a long timeout.
     pub async fn next(&mut self) -> Got {
-        let next = timeout(super::HANGS, self.try_next()).await;
+        let next = timeout(crate::HANGS, self.try_next()).await;
         next.expect("an event comes").expect("the stream goes on")
     }
 

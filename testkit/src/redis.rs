@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::{HANGS, skip};
+use crate::{HANGS, skip};
 
 /// Kills the server, by its pid, when standard input ends, which happens however this process ends.
 const GUARD: &str = r#""$@" >>log 2>&1 & echo $!; read _; kill -9 $! 2>/dev/null; wait"#;

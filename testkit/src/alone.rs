@@ -14,7 +14,7 @@ use std::env;
 use std::thread;
 use std::time::Duration;
 
-use super::child;
+use crate::child;
 
 const ALONE: &str = "MILLSTREAM_TEST_ALONE";
 

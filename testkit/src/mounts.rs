@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{HANGS, skip};
+use crate::{HANGS, skip};
 
 #[derive(Debug)]
 pub struct Mount {

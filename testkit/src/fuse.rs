@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use super::{HANGS, skip};
+use crate::{HANGS, skip};
 
 pub const NAME: &str = "file";
 pub const CONTENTS: &[u8] = b"contents";

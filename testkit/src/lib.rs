@@ -1,5 +1,4 @@
-//! Code shared by several test programs.
-#![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
+//! What the tests of several crates share: servers, clients, faults, counts of what is left, limits of waiting.
 
 pub mod alone;
 pub mod child;
@@ -13,7 +12,6 @@ pub mod http;
 pub mod leaving;
 pub mod limits;
 pub mod mounts;
-#[cfg(feature = "redis")]
 pub mod redis;
 #[path = "../../examples/common/report.rs"]
 pub mod report;

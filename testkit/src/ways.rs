@@ -2,8 +2,8 @@
 
 use millstream::runtime::{DriverBuilder, Io};
 
-use super::http::{Flavour, watched};
-use super::lacks;
+use crate::http::{Flavour, watched};
+use crate::lacks;
 
 /// The drivers: all by io_uring, the same with registered buffers, none by io_uring, each by the faster one.
 pub const WAYS: [(Io, bool); 4] = [(Io::Uring, false), (Io::Uring, true), (Io::Epoll, false), (Io::Auto, false)];
@@ -56,7 +56,7 @@ pub fn cool(file: &std::fs::File) -> bool {
     let cold = preadv2(file, &mut slices, end, ReadWriteFlags::NOWAIT) == Err(Errno::AGAIN);
     if !cold {
         // Not deterministic: pages may be in use.
-        super::skips::tell("a cold file: this file system keeps pages that it was told to drop");
+        crate::skips::tell("a cold file: this file system keeps pages that it was told to drop");
     }
     cold
 }
