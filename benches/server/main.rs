@@ -12,7 +12,6 @@
 mod common;
 
 mod cores;
-mod far;
 mod grpc;
 mod shared;
 mod ticks;

@@ -16,7 +16,7 @@ use millstream::net::TcpListener;
 use millstream::server::{BodyError, Limits, RequestBody, serve};
 use tokio::net::TcpStream;
 
-use super::far::Far;
+use testkit::far::Far;
 use crate::common::contest::{By, Case, Goal, Measured};
 use crate::common::options::options;
 use crate::common::suite::Suite;
