@@ -16,11 +16,11 @@ use millstream::net::TcpListener;
 use millstream::server::{BodyError, Limits, RequestBody, serve};
 use tokio::net::TcpStream;
 
-use testkit::far::Far;
 use crate::common::contest::{By, Case, Goal, Measured};
 use crate::common::options::options;
 use crate::common::suite::Suite;
 use crate::common::{noise, runtime};
+use testkit::far::Far;
 
 const DELAY: Duration = Duration::from_millis(25);
 const FULL: usize = 16 << 20;
