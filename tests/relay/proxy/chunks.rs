@@ -137,8 +137,11 @@ fn a_malformed_chunk_is_an_error_of_the_body() {
             let (upstream, _) = pieces(vec![format!("{HEAD}2\r\nok\r\n"), bad.to_owned()]).await;
             let built = plan(upstream, false).build();
             let addr = proxy_of(built.clone()).await;
-            let answer = h1(addr).await.send_request(request("/")).await.unwrap();
-            assert!(!read(answer).await.1, "{bad:?}");
+            // The connection is reset. On a busy machine that overtakes the head of the response.
+            if let Ok(answer) = h1(addr).await.send_request(request("/")).await {
+                assert!(!read(answer).await.1, "{bad:?}");
+            }
+            soon("the request ends", || built.state().in_progress == 0).await;
             assert_eq!((built.idle_connections(), built.state().in_progress), (0, 0), "{bad:?}");
         }
     });
