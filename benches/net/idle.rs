@@ -69,7 +69,7 @@ impl Child {
         for _ in 1..self.connections {
             tokio::spawn(wait(listener.accept().await?.0));
         }
-        Ok(settled().await - before)
+        Ok(settled().await.saturating_sub(before))
     }
 
     async fn ours(&self, listener: TcpListener, receive: Receive) -> io::Result<u64> {
@@ -79,7 +79,7 @@ impl Child {
         for _ in 1..self.connections {
             tokio::spawn(wait(listener.accept().await?.0));
         }
-        Ok(settled().await - before)
+        Ok(settled().await.saturating_sub(before))
     }
 }
 
