@@ -62,7 +62,6 @@
 //! | `metrics` | | `metrics::record_metrics` for the metrics facade |
 //! | `ring` | yes | the cryptography of `tls`; nothing without it |
 //! | `aws-lc-rs` | | the same by AWS-LC, which is faster and takes longer to build |
-//! | `redis` | | `sse::log::redis`: a log that several processes share; implies `sse` |
 //! | `tls` | | `server::tls`: TLS by rustls, and upstreams of `relay` over it; implies `server` |
 //! | `tonic` | | the streams implement tonic's `Connected`; `net::Incoming` |
 //! | `tracing` | | events for operators, and spans of connections and requests |
@@ -113,7 +112,6 @@
         feature = "disk",
         feature = "files",
         feature = "metrics",
-        feature = "redis",
         feature = "tls",
         feature = "tonic"
     )),
@@ -150,6 +148,16 @@ pub mod testing;
 mod uring;
 
 pub use sys::caps::{Capabilities, Support};
+
+/// What the crates beside this one use, with the exact version of it. There is no promise for anyone else.
+#[doc(hidden)]
+pub mod internal {
+    /// Appends on their way to a log of events.
+    #[cfg(feature = "sse")]
+    pub mod log_queue {
+        pub use crate::sse::log::queue::{Append, Queue, Queued, Refused, Running, Size, either};
+    }
+}
 
 /// What is private and fuzzed by itself: see `fuzz/`.
 #[cfg(all(fuzzing, uring))]

@@ -113,20 +113,6 @@ pub(crate) fn cores_left(cores: &[usize]) {
     let _ = cores;
 }
 
-#[cfg(feature = "redis")]
-pub(crate) fn redis_away(address: &str, error: &dyn Error) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(target: "millstream", address, error = %error, "connection to Redis lost; events wait for a retry");
-    let _ = (address, error);
-}
-
-#[cfg(feature = "redis")]
-pub(crate) fn redis_back(address: &str) {
-    #[cfg(feature = "tracing")]
-    tracing::info!(target: "millstream", address, "connection to Redis restored");
-    let _ = address;
-}
-
 #[cfg(feature = "disk")]
 pub(crate) fn disk_failed(error: &str) {
     #[cfg(feature = "tracing")]

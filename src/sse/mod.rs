@@ -6,7 +6,7 @@
 //! | choose what a new or slow reader gets | [`HubBuilder`], [`LagPolicy`] |
 //! | build an event | [`Event`] |
 //! | keep events over restarts | [`log::Log`], `log::disk::Disk` (feature `disk`) |
-//! | share events with other processes | [`log::Log`], `log::redis::Redis` (feature `redis`) |
+//! | share events with other processes | [`log::Log`], `Redis` of the crate `millstream-redis` |
 //! | read how many readers there are | [`HubStats`] |
 //!
 //! An event is encoded once, and compressed once if a reader takes it so. A reader keeps the number of the event it reads

@@ -4,15 +4,14 @@ pub mod alone;
 pub mod child;
 pub mod counted;
 pub mod events;
-pub mod fake_redis;
 pub mod family;
 pub mod far;
 pub mod fuse;
 pub mod http;
 pub mod leaving;
+pub mod levels;
 pub mod limits;
 pub mod mounts;
-pub mod redis;
 #[path = "../../examples/common/report.rs"]
 pub mod report;
 pub mod seccomp;

@@ -266,6 +266,10 @@ fn files(dir: &str, endings: &[&str]) -> Vec<(String, String)> {
     found
 }
 
+fn is_dir(path: &str) -> bool {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path).is_dir()
+}
+
 fn sources() -> Vec<(String, String)> {
     let sources = files("src", &[".rs"]);
     assert!(sources.len() > 10, "found only {} sources", sources.len());
@@ -298,15 +302,20 @@ fn unsafe_is_explained() {
 
 #[test]
 fn files_have_a_header_and_one_subject() {
-    let packages = ["versus", "examples/durable_streams"].map(|package| files(package, &[".rs"])).concat();
+    let mut packages =
+        ["crates", "examples/durable_streams", "testkit", "versus"].map(|dir| files(dir, &[".rs"])).concat();
+    // As in this package, tests may be longer.
+    packages.retain(|(path, _)| !(path.starts_with("crates/") && path.contains("/tests/")));
     all_well(shape, &[sources(), packages].concat());
 }
 
 #[test]
 fn nothing_is_left_lying_about() {
     let endings = &[".rs", ".md", ".toml"];
-    let mut files: Vec<_> =
-        ["src", "tests", "examples", "benches", "docs", "versus"].iter().flat_map(|dir| files(dir, endings)).collect();
+    let mut files: Vec<_> = ["src", "tests", "examples", "benches", "crates", "docs", "testkit", "versus"]
+        .iter()
+        .flat_map(|dir| files(dir, endings))
+        .collect();
     for name in
         ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "Cargo.toml", "README.md", "SECURITY.md", "THREATS.md"]
     {
@@ -331,7 +340,12 @@ fn examples_and_benches_are_run_or_shown() {
 fn the_tests_of_threats_and_assumptions_exist() {
     let exists = |(program, test): (&str, &str)| {
         let (module, name) = test.rsplit_once("::").unwrap();
-        let dir = if program == "lib" { "src".to_owned() } else { format!("tests/{program}") };
+        let dir = match program {
+            "lib" => "src".to_owned(),
+            // A crate beside this one has a program of its name.
+            _ if is_dir(&format!("crates/{program}")) => format!("crates/{program}/tests/{program}"),
+            _ => format!("tests/{program}"),
+        };
         let path = format!("{dir}/{}", module.replace("::", "/"));
         // Unit tests are in the file of their module, or in one of their own.
         let module = path.strip_suffix("/tests").unwrap_or(&path);

@@ -11,10 +11,7 @@
 
 #[cfg(feature = "disk")]
 pub mod disk;
-#[cfg(any(feature = "disk", feature = "redis"))]
-mod queue;
-#[cfg(feature = "redis")]
-pub mod redis;
+pub(crate) mod queue;
 mod sink;
 
 use std::cmp::Ordering;

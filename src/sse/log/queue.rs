@@ -16,20 +16,26 @@ use crate::sse::SendError;
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Approximate size of an item, for the bound of the queue.
-pub(super) trait Size {
+pub trait Size {
+    /// Returns the approximate size in bytes.
     fn bytes(&self) -> usize;
 }
 
 /// An append that the log has not confirmed yet.
+#[allow(clippy::exhaustive_structs, reason = "internal")]
 #[derive(Debug)]
-pub(super) struct Append<T> {
+pub struct Append<T> {
     /// Number of this append, from 1 on.
-    pub(super) number: u64,
-    pub(super) item: T,
+    pub number: u64,
+    /// What is appended.
+    pub item: T,
 }
 
+/// Why an append was not queued.
+#[allow(clippy::exhaustive_enums, reason = "internal")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub enum Refused {
+    /// The queue is full.
     Full,
     /// The last hub has left, so the event would not be appended.
     Closed,
@@ -46,7 +52,7 @@ impl From<Refused> for SendError {
 
 /// A queue bounded by appends and by bytes. Taken appends count until they are in the log or given up.
 #[derive(Debug)]
-pub(super) struct Queue<T> {
+pub struct Queue<T> {
     inner: Mutex<Inner<T>>,
     changed: Notify,
     done: watch::Sender<u64>,
@@ -74,7 +80,8 @@ impl<T> Inner<T> {
 }
 
 impl<T: Size> Queue<T> {
-    pub(super) fn new(appends_max: usize, bytes_max: usize) -> Self {
+    /// Creates a queue for at most so many appends and bytes.
+    pub fn new(appends_max: usize, bytes_max: usize) -> Self {
         let inner = Inner { waiting: VecDeque::new(), appends: 0, bytes: 0, last: 0, hubs: 0, closed: false };
         Self { inner: Mutex::new(inner), changed: Notify::new(), done: watch::Sender::new(0), appends_max, bytes_max }
     }
@@ -83,14 +90,15 @@ impl<T: Size> Queue<T> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn enter(&self) {
+    /// Registers a hub.
+    pub fn enter(&self) {
         let mut inner = self.inner();
         inner.hubs += 1;
         inner.closed = false;
     }
 
     /// Unregisters a hub, unless it is the last and appends are queued. Returns whether it did.
-    pub(super) fn leave_done(&self) -> bool {
+    pub fn leave_done(&self) -> bool {
         let mut inner = self.inner();
         let done = inner.hubs > 1 || inner.appends == 0;
         if done {
@@ -100,14 +108,14 @@ impl<T: Size> Queue<T> {
     }
 
     /// Unregisters a hub. Returns whether it was the last.
-    pub(super) fn leave(&self) -> bool {
+    pub fn leave(&self) -> bool {
         let mut inner = self.inner();
         inner.leave();
         inner.closed
     }
 
     /// Queues an append. An empty queue accepts one of any size.
-    pub(super) fn push(&self, item: T) -> Result<(), Refused> {
+    pub fn push(&self, item: T) -> Result<(), Refused> {
         let mut inner = self.inner();
         if inner.closed {
             return Err(Refused::Closed);
@@ -127,7 +135,7 @@ impl<T: Size> Queue<T> {
     }
 
     /// Waits until an append is waiting. Cancel safe.
-    pub(super) async fn ready(&self) {
+    pub async fn ready(&self) {
         loop {
             let changed = self.changed.notified();
             if !self.inner().waiting.is_empty() {
@@ -138,31 +146,31 @@ impl<T: Size> Queue<T> {
     }
 
     /// Returns something of the oldest append that waits.
-    pub(super) fn first<R>(&self, of: impl FnOnce(&T) -> R) -> Option<R> {
+    pub fn first<R>(&self, of: impl FnOnce(&T) -> R) -> Option<R> {
         self.inner().waiting.front().map(|append| of(&append.item))
     }
 
     /// Takes the oldest appends as long as they fit.
-    pub(super) fn take(&self, mut fits: impl FnMut(&T) -> bool) -> Vec<Append<T>> {
+    pub fn take(&self, mut fits: impl FnMut(&T) -> bool) -> Vec<Append<T>> {
         let mut inner = self.inner();
         let many = inner.waiting.iter().take_while(|append| fits(&append.item)).count();
         inner.waiting.drain(..many).collect()
     }
 
     /// Takes all that waits if the last hub has left.
-    pub(super) fn take_left(&self) -> Option<Vec<Append<T>>> {
+    pub fn take_left(&self) -> Option<Vec<Append<T>>> {
         let mut inner = self.inner();
         inner.closed.then(|| inner.waiting.drain(..).collect())
     }
 
     /// Puts taken appends back, to be taken again.
-    pub(super) fn put_back(&self, appends: Vec<Append<T>>) {
+    pub fn put_back(&self, appends: Vec<Append<T>>) {
         let mut inner = self.inner();
         appends.into_iter().rev().for_each(|append| inner.waiting.push_front(append));
     }
 
     /// Removes taken appends from the count: they are in the log, or given up.
-    pub(super) fn settle(&self, appends: impl IntoIterator<Item = Append<T>>) {
+    pub fn settle(&self, appends: impl IntoIterator<Item = Append<T>>) {
         let mut last = 0;
         {
             let mut inner = self.inner();
@@ -175,13 +183,14 @@ impl<T: Size> Queue<T> {
         self.done.send_if_modified(|done| std::mem::replace(done, last.max(*done)) < last);
     }
 
-    pub(super) fn len(&self) -> (usize, usize) {
+    /// Returns the number and the size of the appends that count.
+    pub fn len(&self) -> (usize, usize) {
         let inner = self.inner();
         (inner.appends, inner.bytes)
     }
 
     /// Waits until all appends so far are in the log or given up. Cancel safe.
-    pub(super) async fn flushed(&self) {
+    pub async fn flushed(&self) {
         let last = self.inner().last;
         // The sender is in `self`, so this does not fail.
         let _ = self.done.subscribe().wait_for(|&done| done >= last).await;
@@ -189,34 +198,34 @@ impl<T: Size> Queue<T> {
 }
 
 /// A log whose hubs empty a queue.
-pub(super) trait Queued {
+pub trait Queued {
+    /// What is appended.
     type Item: Size;
 
+    /// Returns the queue.
     fn queue(&self) -> &Queue<Self::Item>;
 
     /// Gives up waiting items, unless a hub has entered since the last one has left.
     fn give_up_left(&self);
 }
 
+#[allow(missing_debug_implementations, reason = "internal")]
 /// A hub that empties the queue of its log until it is dropped, which also happens when its runtime ends.
-pub(super) struct Running<L: Queued> {
+pub struct Running<L: Queued> {
     log: Arc<L>,
     left: bool,
 }
 
 impl<L: Queued> Running<L> {
-    pub(super) fn new(log: &Arc<L>) -> Self {
+    /// Registers a hub of `log`.
+    pub fn new(log: &Arc<L>) -> Self {
         log.queue().enter();
         Self { log: Arc::clone(log), left: false }
     }
 
     /// Calls `write`, which empties the queue and does not return, until the hub is `closed` and the queue is empty or
     /// the time for that is over.
-    pub(super) async fn serve<W: Future<Output = ()>>(
-        mut self,
-        closed: impl Future<Output = ()>,
-        write: impl Fn() -> W,
-    ) {
+    pub async fn serve<W: Future<Output = ()>>(mut self, closed: impl Future<Output = ()>, write: impl Fn() -> W) {
         either(closed, write()).await;
         let rest = async {
             while !self.left {
@@ -238,7 +247,7 @@ impl<L: Queued> Drop for Running<L> {
 }
 
 /// Runs both until one is ready.
-pub(super) async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+pub async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     poll_fn(|cx| match one.as_mut().poll(cx).is_ready() || other.as_mut().poll(cx).is_ready() {
         true => Poll::Ready(()),
