@@ -152,6 +152,35 @@ pub use sys::caps::{Capabilities, Support};
 /// What the crates beside this one use, with the exact version of it. There is no promise for anyone else.
 #[doc(hidden)]
 pub mod internal {
+    use std::fs::File;
+    use std::io;
+    use std::sync::Arc;
+
+    #[cfg(feature = "body")]
+    pub use crate::body::silence::Silence;
+
+    /// Maximum length of a mapping.
+    pub const WINDOW: usize = crate::buf::origin::WINDOW;
+
+    /// Maps `file`, which must not change while the bytes are used, and keeps `companion` as long as they are.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be mapped.
+    pub fn map_file(
+        file: Arc<File>,
+        offset: u64,
+        len: usize,
+        companion: Arc<dyn std::any::Any + Send + Sync>,
+    ) -> io::Result<bytes::Bytes> {
+        Ok(crate::buf::origin::Mapping::with(file, offset, len, Some(companion))?.bytes())
+    }
+
+    /// Returns whether `stream` has received bytes that another reader of its socket misses.
+    pub fn has_received_ahead(stream: &crate::net::UnixStream) -> bool {
+        stream.has_received_ahead()
+    }
+
     /// Appends on their way to a log of events.
     #[cfg(feature = "sse")]
     pub mod log_queue {

@@ -20,8 +20,8 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use millstream::body::from_reader;
 use millstream::net::{TcpListener, UnixStream};
-use millstream::relay::shared::{FrameReceiver, FrameSender};
 use millstream::server::serve;
+use millstream_frames::{FrameReceiver, FrameSender};
 use tokio_util::io::ReaderStream;
 
 use crate::common::contest::{By, Case, Contender, Goal, Spent};

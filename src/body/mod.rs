@@ -34,6 +34,7 @@
 //  from_reader      a body from an AsyncRead
 //  ranges           ranges of anything that can be read at an offset
 //  save             a body into a file, with limits, digests and progress
+//  silence          the time in which a peer sends nothing
 //  length_limit     the error of a body over its limit
 //  validators       entity tag and Last-Modified of a file
 
@@ -53,6 +54,7 @@ pub(crate) mod ranges;
 pub(crate) mod reader;
 #[cfg(feature = "fs")]
 mod save;
+pub(crate) mod silence;
 #[cfg(feature = "fs")]
 mod validators;
 

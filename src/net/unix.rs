@@ -140,7 +140,6 @@ stream!(UnixStream, std::os::unix::net::UnixStream, SocketAddr);
 
 impl UnixStream {
     /// Returns whether bytes were received that another reader of the socket misses.
-    #[cfg(feature = "relay")]
     pub(crate) fn has_received_ahead(&self) -> bool {
         self.stream.has_received_ahead()
     }

@@ -20,9 +20,9 @@ use super::fields::clean_trailers;
 use super::gate::Place;
 use super::http1::Http1;
 use super::pool::Pool;
-use super::silence::Silence;
 use super::stream::{Stream, inner};
 use crate::body::direct::Direct;
+use crate::body::silence::Silence;
 use crate::buf::lease;
 use crate::copy::Moving;
 

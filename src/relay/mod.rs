@@ -4,7 +4,6 @@
 //! |---|---|
 //! | put a server behind this one | [`Proxy`], [`Upstream`] |
 //! | add header lines to bytes that I relay | [`Injector`] |
-//! | exchange bodies with another process without copies | [`shared`] |
 //!
 //! ```text
 //!  client ─▶ server ─▶ Proxy: fields ─▶ pool of connections ─▶ hyper's client ─▶ upstream
@@ -53,10 +52,8 @@
 //  pool          idle connections
 //  body          the body of a response: frames of hyper, or of the connection, or moved from the socket
 //  tunnel        connections that have changed their protocol
-//  silence       the time in which a peer sends nothing
 //  injector      header lines put into a stream of bytes
 //  scan          finds the end of a head
-//  shared        frames in memory that is shared with another process
 
 mod body;
 mod builder;
@@ -79,9 +76,6 @@ mod request_body;
 mod scan;
 #[cfg(feature = "tls")]
 mod secure;
-#[cfg(unix)]
-pub mod shared;
-mod silence;
 mod state;
 mod stream;
 mod tunnel;

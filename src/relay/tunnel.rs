@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::gate::Place;
 use super::head_first::HeadFirst;
-use super::silence::Silence;
 use super::stream::{Stream, inner};
+use crate::body::silence::Silence;
 use crate::copy::{Both, CopyError};
 use crate::counters::log;
 #[cfg(unix)]

@@ -11,13 +11,11 @@
 //!  fd        descriptors
 //!  file      creating, writing, naming and syncing files: calls that wait for a disk
 //!  flags     flags of calls on files
-//!  memfd     files in memory that are sealed: their bytes never change
 //!  memory    memory that this process may use
 //!  mounts    file systems that contact a server or a process
 //!  path      calls on paths, which may wait for the disk
 //!  peer      whether work on a file may wait for a peer
 //!  probe     the probes of `caps`
-//!  rights    descriptors sent over Unix sockets
 //!  signal    calls that must not raise SIGPIPE
 //!  socket    options and addresses of sockets
 //!  status    the status of a file
@@ -52,16 +50,12 @@ pub(crate) mod flags;
 #[cfg(feature = "tls")]
 pub(crate) mod kernel_tls;
 pub(crate) mod map;
-#[cfg(feature = "relay")]
-pub(crate) mod memfd;
 #[cfg(feature = "files")]
 pub(crate) mod memory;
 pub(crate) mod mounts;
 pub(crate) mod path;
 pub(crate) mod peer;
 mod probe;
-#[cfg(feature = "relay")]
-pub(crate) mod rights;
 pub(crate) mod signal;
 pub(crate) mod socket;
 pub(crate) mod status;

@@ -2,5 +2,3 @@
 
 mod head;
 mod proxy;
-#[cfg(not(millstream_portable))]
-mod shared;

@@ -36,8 +36,6 @@ pub(crate) mod flags;
 #[cfg(feature = "tls")]
 pub(crate) mod kernel_tls;
 pub(crate) mod map;
-#[cfg(all(feature = "relay", unix))]
-pub(crate) mod memfd;
 #[cfg(feature = "files")]
 pub(crate) mod memory;
 #[cfg(feature = "uring")]
@@ -54,8 +52,6 @@ mod pieces;
 mod position;
 mod probe;
 mod retry;
-#[cfg(all(feature = "relay", unix))]
-pub(crate) mod rights;
 pub(crate) mod socket;
 #[cfg(feature = "uring")]
 pub(crate) mod status;

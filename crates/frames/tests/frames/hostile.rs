@@ -3,12 +3,12 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use millstream::relay::shared::{FrameReceiver, FrameSender, FrameSenderBuilder, SharedError};
+use millstream_frames::{FrameReceiver, FrameSender, FrameSenderBuilder, SharedError};
 use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::time::timeout;
 
-use super::peers::{FIXED, Peer, memfd, message};
-use super::{against_peer, connected, frames, soon};
+use crate::peers::{FIXED, Peer, memfd, message};
+use crate::{against_peer, connected, frames, soon};
 use testkit::HANGS;
 use testkit::http::on_both;
 use testkit::{alone, fds, noise};

@@ -2,7 +2,7 @@
 
 use super::credit::Credit;
 
-pub(super) const LEN: usize = 16;
+pub(crate) const LEN: usize = 16;
 
 /// Kinds: the first four bytes of a message. The first one also names the version of the protocol.
 const HELLO: [u8; 4] = *b"MSF1";
@@ -11,7 +11,7 @@ const CREDIT: [u8; 4] = *b"CRED";
 const DONE: [u8; 4] = *b"DONE";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Message {
+pub(crate) enum Message {
     /// The first message of each side. A receiver grants credit, a sender none.
     Hello(Credit),
     /// A frame of so many bytes, whose descriptor comes with this message.
@@ -25,7 +25,7 @@ pub(super) enum Message {
 
 impl Message {
     /// Returns the message, or a description of its fault.
-    pub(super) fn parse(bytes: &[u8; LEN]) -> Result<Self, &'static str> {
+    pub(crate) fn parse(bytes: &[u8; LEN]) -> Result<Self, &'static str> {
         let [k0, k1, k2, k3, f0, f1, f2, f3, rest @ ..] = *bytes;
         let credit = Credit { frames: u32::from_le_bytes([f0, f1, f2, f3]), bytes: u64::from_le_bytes(rest) };
         match ([k0, k1, k2, k3], credit) {
@@ -38,7 +38,7 @@ impl Message {
         }
     }
 
-    pub(super) fn encode(self) -> [u8; LEN] {
+    pub(crate) fn encode(self) -> [u8; LEN] {
         let (kind, credit) = match self {
             Self::Hello(credit) => (HELLO, credit),
             Self::Frame(bytes) => (FRAME, Credit { frames: 1, bytes }),

@@ -17,10 +17,10 @@ use super::frame::Frame;
 use super::ledger::Ledger;
 use super::link::{Link, Received};
 use super::message::Message;
-use crate::net::UnixStream;
-use crate::relay::silence::Silence;
-use crate::sys::fd::{AsFd, OwnedFd};
-use crate::sys::{memfd, rights};
+use super::{memfd, rights};
+use millstream::internal::Silence;
+use millstream::net::UnixStream;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Frames that another process sends, as a body.
 ///
@@ -32,7 +32,7 @@ use crate::sys::{memfd, rights};
 /// # async fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// use http::Response;
 /// use millstream::net::UnixListener;
-/// use millstream::relay::shared::FrameReceiver;
+/// use millstream_frames::FrameReceiver;
 ///
 /// let producers = UnixListener::bind("producers.sock").await?;
 /// // One connection, and so one stream of frames, for each response.

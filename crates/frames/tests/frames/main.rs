@@ -1,4 +1,5 @@
 //! Frames shared with other processes: ours, Python's, and hostile ones.
+#![cfg(not(millstream_portable))]
 
 mod bytes;
 mod credit;
@@ -11,7 +12,7 @@ mod scripts;
 use std::time::Duration;
 
 use millstream::net::UnixStream;
-use millstream::relay::shared::{FrameReceiver, FrameReceiverBuilder, FrameSender};
+use millstream_frames::{FrameReceiver, FrameReceiverBuilder, FrameSender};
 use tokio::time::timeout;
 
 use peers::Peer;

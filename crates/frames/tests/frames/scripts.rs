@@ -2,14 +2,14 @@
 
 use std::os::fd::AsFd;
 
-use millstream::relay::shared::FrameReceiver;
+use millstream_frames::FrameReceiver;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rustix::fs::SealFlags;
 use tokio::time::timeout;
 
-use super::against_peer;
-use super::peers::{FIXED, Peer, memfd, message};
+use crate::against_peer;
+use crate::peers::{FIXED, Peer, memfd, message};
 use testkit::HANGS;
 use testkit::http::Flavour;
 use testkit::noise;

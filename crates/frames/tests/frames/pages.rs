@@ -5,11 +5,11 @@ use std::net::{TcpListener, TcpStream};
 
 use hyper::Response;
 use millstream::net::TcpListener as OurListener;
-use millstream::relay::shared::FrameReceiver;
+use millstream_frames::FrameReceiver;
 use rustix::fs::SealFlags;
 
-use super::connected;
-use super::peers::memfd;
+use crate::connected;
+use crate::peers::memfd;
 use testkit::http::{Raw, boxed, on_both, start};
 use testkit::{lacks, noise};
 

@@ -1,13 +1,13 @@
 //! Bodies exchanged with other processes in shared memory, here with programs in Python.
 //!
-//! `cargo run --release --features relay --example shared_frames` listens on `127.0.0.1:8084` until Ctrl-C, and on two
+//! `cargo run --release -p millstream-frames --example shared_frames` listens on `127.0.0.1:8084` until Ctrl-C, and on two
 //! Unix sockets. Each connection of a producer becomes the body of one response, and each upload goes to one connection
 //! of a consumer; requests wait for them. Try it with
 //!
 //! ```text
-//! python3 examples/shared_frames.py produce producers.sock < FILE &
+//! python3 crates/frames/examples/shared_frames.py produce producers.sock < FILE &
 //! curl --output COPY http://127.0.0.1:8084/
-//! python3 examples/shared_frames.py consume consumers.sock > COPY &
+//! python3 crates/frames/examples/shared_frames.py consume consumers.sock > COPY &
 //! curl --upload-file FILE http://127.0.0.1:8084/
 //! ```
 
@@ -22,14 +22,14 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, Response, StatusCode};
 use millstream::net::{TcpListener, UnixListener};
-use millstream::relay::shared::{FrameReceiver, FrameSender, SharedError};
 use millstream::server::{Limits, RequestBody, serve};
+use millstream_frames::{FrameReceiver, FrameSender, SharedError};
 
 use report::report;
 
-#[path = "common/cli.rs"]
+#[path = "../../../examples/common/cli.rs"]
 mod cli;
-#[path = "common/report.rs"]
+#[path = "../../../examples/common/report.rs"]
 mod report;
 
 /// Streams what other processes make, and passes uploads to them, in shared memory.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper::Response;
-use millstream::relay::shared::FrameReceiver;
+use millstream_frames::FrameReceiver;
 use tokio::time::timeout;
 
-use super::{against_peer, connected, frames, soon};
+use crate::{against_peer, connected, frames, soon};
 use testkit::HANGS;
 use testkit::http::{Raw, boxed, on_both, start_with};
 use testkit::{alone, noise};

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -9,21 +10,19 @@ use tokio::io::Interest;
 
 use super::error::SharedError;
 use super::message::{LEN, Message};
-use crate::net::UnixStream;
-use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
-use crate::sys::rights;
-use crate::sys::watch;
-use crate::sys::watch::Watched;
+use super::rights;
+use millstream::internal::has_received_ahead;
+use millstream::net::UnixStream;
 
 /// Bytes that one call receives.
 const INBOX: usize = 32 * LEN;
 
 /// A message, and the descriptor of a frame.
-pub(super) type Received = (Message, Option<OwnedFd>);
+pub(crate) type Received = (Message, Option<OwnedFd>);
 
 #[derive(Debug)]
-pub(super) struct Link {
-    io: Watched<Arc<OwnedFd>>,
+pub(crate) struct Link {
+    io: Arc<tokio::net::UnixStream>,
     /// Received bytes, of which those in `from..to` were not parsed.
     inbox: [u8; INBOX],
     from: usize,
@@ -35,23 +34,23 @@ pub(super) struct Link {
 impl Link {
     /// Panics outside a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(stream: &UnixStream) -> Result<Self, SharedError> {
+    pub(crate) fn new(stream: &UnixStream) -> Result<Self, SharedError> {
         let failed = SharedError::io("use the connection");
-        if stream.has_received_ahead() {
+        if has_received_ahead(stream) {
             let error = io::Error::new(io::ErrorKind::Unsupported, "bytes of it were received already");
             return Err(failed(error));
         }
-        let socket = Arc::new(stream.as_fd().try_clone_to_owned().map_err(&failed)?);
-        let io = watch::watch_shared(socket, Interest::READABLE | Interest::WRITABLE).map_err(&failed)?;
+        let socket = stream.as_fd().try_clone_to_owned().map_err(&failed)?;
+        let io = Arc::new(tokio::net::UnixStream::from_std(socket.into()).map_err(&failed)?);
         Ok(Self { io, inbox: [0; INBOX], from: 0, to: 0, rights: VecDeque::new() })
     }
 
-    pub(super) fn socket(&self) -> &Arc<OwnedFd> {
-        self.io.get_ref()
+    pub(crate) fn socket(&self) -> &Arc<tokio::net::UnixStream> {
+        &self.io
     }
 
     /// Returns the next message. `None` is the end of the connection.
-    pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Received>, SharedError>> {
+    pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Received>, SharedError>> {
         loop {
             if let Some((bytes, _)) = self.inbox[self.from..self.to].split_first_chunk() {
                 let message = Message::parse(bytes).map_err(SharedError::violation)?;
@@ -92,15 +91,9 @@ impl Link {
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         loop {
-            let ready = ready!(self.io.poll_read_ready(cx))?;
-            let socket = self.io.get_ref();
-            let (inbox, rights) = (&mut self.inbox[self.to..], &mut self.rights);
-            let received = watch::attempt(ready, || {
-                let received = rights::receive(socket.as_fd(), inbox, rights);
-                let is_empty = matches!(&received, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
-                (received, is_empty)
-            });
-            match received {
+            ready!(self.io.poll_read_ready(cx))?;
+            let (socket, inbox, rights) = (&self.io, &mut self.inbox[self.to..], &mut self.rights);
+            match socket.try_io(Interest::READABLE, || rights::receive(socket.as_fd(), inbox, rights)) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 received => return Poll::Ready(received),
             }
@@ -108,14 +101,14 @@ impl Link {
     }
 
     /// Runs `send` when the socket has room, until it does not fail for the lack of it.
-    pub(super) fn poll_with_room<R>(
+    pub(crate) fn poll_with_room<R>(
         &self,
         cx: &mut Context<'_>,
         mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
         loop {
-            let _ = ready!(self.io.poll_write_ready(cx))?;
-            match self.io.try_io(Interest::WRITABLE, |socket| send(socket.as_fd())) {
+            ready!(self.io.poll_write_ready(cx))?;
+            match self.io.try_io(Interest::WRITABLE, || send(self.io.as_fd())) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 sent => return Poll::Ready(sent),
             }
@@ -123,7 +116,7 @@ impl Link {
     }
 
     /// Sends a message, with the descriptor of a frame.
-    pub(super) fn poll_send(
+    pub(crate) fn poll_send(
         &self,
         cx: &mut Context<'_>,
         message: Message,

@@ -7,19 +7,21 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
+use tokio::net::UnixStream;
+
 use super::credit::Credit;
 use super::message::{LEN, Message};
-use crate::sys::rights;
+use super::rights;
 
 /// The granted credit, and the part that the peer has used.
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     granted: Credit,
     /// Not the socket itself: a frame must not keep the connection of a receiver that was dropped.
-    socket: Weak<OwnedFd>,
+    socket: Weak<UnixStream>,
     state: Mutex<State>,
 }
 
@@ -34,13 +36,13 @@ struct State {
 
 /// A frame that is held. Dropped with its last slice.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(crate) struct Held {
     ledger: Arc<Ledger>,
     bytes: u64,
 }
 
 impl Ledger {
-    pub(super) fn new(granted: Credit, socket: &Arc<OwnedFd>) -> Arc<Self> {
+    pub(crate) fn new(granted: Credit, socket: &Arc<UnixStream>) -> Arc<Self> {
         Arc::new(Self { granted, socket: Arc::downgrade(socket), state: Mutex::default() })
     }
 
@@ -49,21 +51,21 @@ impl Ledger {
     }
 
     /// Takes a frame of the peer into account, or returns `None` if it has no credit for it.
-    pub(super) fn hold(self: &Arc<Self>, bytes: u64) -> Option<Held> {
+    pub(crate) fn hold(self: &Arc<Self>, bytes: u64) -> Option<Held> {
         let mut state = self.state();
         state.out = state.out.plus(Credit { frames: 1, bytes }, self.granted)?;
         Some(Held { ledger: Arc::clone(self), bytes })
     }
 
     /// Returns whether frames are held, so that the peer may have to wait.
-    pub(super) fn is_holding(&self) -> bool {
+    pub(crate) fn is_holding(&self) -> bool {
         let state = self.state();
         state.out != state.free
     }
 
     /// Returns whether credit could not be returned because the socket was full. Then, or when that happens, `waker` is
     /// to be woken.
-    pub(super) fn is_behind(&self, waker: &Waker) -> bool {
+    pub(crate) fn is_behind(&self, waker: &Waker) -> bool {
         let mut state = self.state();
         match &mut state.waker {
             Some(old) => old.clone_from(waker),
@@ -73,7 +75,7 @@ impl Ledger {
     }
 
     /// Returns the credit of all frames that are not held any more. Fails with `WouldBlock` if the socket is full.
-    pub(super) fn give_back(&self) -> io::Result<()> {
+    pub(crate) fn give_back(&self) -> io::Result<()> {
         self.return_free(&mut self.state())
     }
 

@@ -1,4 +1,4 @@
-//! Bodies exchanged with another process, in memory that both share.
+//! Bodies exchanged with another process, in memory that both share. On Linux; elsewhere the crate is empty.
 //!
 //! | I want to | use |
 //! |---|---|
@@ -15,7 +15,7 @@
 //!
 //! A frame is a file in memory ([memfd_create(2)](https://man7.org/linux/man-pages/man2/memfd_create.2.html)) whose
 //! descriptor is sent over a Unix socket. The two ends may be programs in different languages; the
-//! [protocol](https://github.com/millstream-rs/millstream/blob/main/docs/shared-frames.md) has messages of 16 bytes, and
+//! [protocol](https://github.com/millstream-rs/millstream/blob/main/crates/frames/PROTOCOL.md) has messages of 16 bytes, and
 //! `examples/shared_frames.py` is an end in Python. One connection carries the frames of one body, in one direction.
 //! Frames of less than 32 KiB are copied; they go faster over a plain socket.
 //!
@@ -39,8 +39,10 @@
 //! The other process is not trusted. One that breaks the protocol, dies, or stops in the middle loses its connection, and
 //! the body fails as if its source had; nothing else is affected. The frames are bounded by the credit, and those of a
 //! sender also by its own limits. Who may connect
-//! is for the permissions of the socket to say: see [`UnixListenerBuilder::mode`](crate::net::UnixListenerBuilder::mode)
-//! and [`UnixStream::peer_cred`](crate::net::UnixStream::peer_cred).
+//! is for the permissions of the socket to say: see [`UnixListenerBuilder::mode`](millstream::net::UnixListenerBuilder::mode)
+//! and [`UnixStream::peer_cred`](millstream::net::UnixStream::peer_cred).
+
+#![cfg(target_os = "linux")]
 
 // Modules:
 //  receiver  frames from another process, as a body
@@ -49,6 +51,8 @@
 //  ledger    the frames that are held, and credit that is returned
 //  link      the socket: messages and descriptors
 //  message   messages of 16 bytes
+//  memfd     files in memory that are sealed: their bytes never change
+//  rights    descriptors sent over Unix sockets
 //  credit    amounts of credit
 //  error     what can go wrong
 
@@ -57,10 +61,17 @@ mod error;
 mod frame;
 mod ledger;
 mod link;
+mod memfd;
 mod message;
 mod receiver;
+mod rights;
 mod sender;
 
 pub use error::SharedError;
 pub use receiver::{FrameReceiver, FrameReceiverBuilder};
 pub use sender::{FrameSender, FrameSenderBuilder};
+
+// The example of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -8,24 +8,25 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The time in which a peer sends nothing.
 #[derive(Debug)]
-pub(super) struct Silence {
+pub struct Silence {
     limit: Duration,
     since: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Silence {
-    pub(super) fn new(limit: Duration) -> Self {
+    /// Creates a limit that nothing has reached.
+    pub fn new(limit: Duration) -> Self {
         Self { limit, since: None, sleep: None }
     }
 
     /// The peer has sent something.
-    pub(super) fn ends(&mut self) {
+    pub fn ends(&mut self) {
         self.since = None;
     }
 
     /// Ready if it lasts too long.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = Instant::now();
         let Some(until) = self.since.get_or_insert(now).checked_add(self.limit) else { return Poll::Pending };
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(until)));

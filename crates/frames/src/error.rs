@@ -19,24 +19,24 @@ enum Kind {
 }
 
 impl SharedError {
-    pub(super) fn violation(what: &'static str) -> Self {
+    pub(crate) fn violation(what: &'static str) -> Self {
         Self(Kind::Violation(what))
     }
 
-    pub(super) fn ended() -> Self {
+    pub(crate) fn ended() -> Self {
         Self(Kind::Ended)
     }
 
-    pub(super) fn silent() -> Self {
+    pub(crate) fn silent() -> Self {
         Self(Kind::Silent)
     }
 
-    pub(super) fn body(error: BoxError) -> Self {
+    pub(crate) fn body(error: BoxError) -> Self {
         Self(Kind::Body(error))
     }
 
     /// The failure of a step, such as "send a frame".
-    pub(super) fn io(step: &'static str) -> impl Fn(io::Error) -> Self {
+    pub(crate) fn io(step: &'static str) -> impl Fn(io::Error) -> Self {
         move |error| match error.kind() {
             // The other end was closed, with unread messages or without.
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self(Kind::Ended),

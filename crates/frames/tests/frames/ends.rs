@@ -12,13 +12,13 @@ use http_body_util::StreamBody;
 use hyper::Response;
 use hyper::body::Frame;
 use millstream::net::{Receive, UnixListener, UnixStream};
-use millstream::relay::shared::{FrameReceiver, FrameSender, SharedError};
 use millstream::runtime::{DriverBuilder, Io};
+use millstream_frames::{FrameReceiver, FrameSender, SharedError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::peers::Peer;
-use super::{against_peer, connected, frames, open, soon};
+use crate::peers::Peer;
+use crate::{against_peer, connected, frames, open, soon};
 use testkit::HANGS;
 use testkit::http::{Flavour, Raw, boxed, on_both, start, watched};
 use testkit::{alone, child, lacks, noise};
@@ -28,7 +28,7 @@ const FRAME: usize = 200_000;
 
 /// Starts a process that runs `act` on a connection to `socket`.
 fn process(test: &str, act: &str, socket: &std::path::Path) -> Child {
-    let mut command = child::command(&format!("shared::ends::{test}"), &format!("{act} {}", socket.display()));
+    let mut command = child::command(&format!("ends::{test}"), &format!("{act} {}", socket.display()));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::io::IoSlice;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -14,11 +13,11 @@ use http_body::Body;
 use super::credit::Credit;
 use super::error::SharedError;
 use super::link::Link;
+use super::memfd;
 use super::message::Message;
-use crate::net::UnixStream;
-use crate::relay::silence::Silence;
-use crate::sys::fd::{AsFd, OwnedFd};
-use crate::sys::{file, memfd};
+use millstream::internal::Silence;
+use millstream::net::UnixStream;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Frames for another process.
 ///
@@ -28,7 +27,7 @@ use crate::sys::{file, memfd};
 /// ```no_run
 /// # async fn run(request: http::Request<millstream::server::RequestBody>) -> Result<(), Box<dyn std::error::Error>> {
 /// use millstream::net::UnixStream;
-/// use millstream::relay::shared::FrameSender;
+/// use millstream_frames::FrameSender;
 ///
 /// let mut sender = FrameSender::handshake(UnixStream::connect("uploads.sock").await?).await?;
 /// let bytes = sender.send_body(request.into_body()).await?;
@@ -265,8 +264,7 @@ impl FrameSender {
         };
         let chunk = bytes.chunk();
         let room = (self.frame_max - filling.len).min(chunk.len());
-        let slices = [IoSlice::new(&chunk[..room])];
-        let n = file::write_at(filling.file.as_fd(), &slices, filling.len as u64).map_err(&failed)?;
+        let n = memfd::write_at(filling.file.as_fd(), &chunk[..room], filling.len as u64).map_err(&failed)?;
         filling.len += n;
         bytes.advance(n);
         Ok(filling.len == self.frame_max)

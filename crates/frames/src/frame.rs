@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::ledger::Held;
-use crate::buf::origin::{Mapping, WINDOW};
-use crate::sys::call;
-use crate::sys::fd::AsFd;
+use super::memfd;
+use millstream::internal::{WINDOW, map_file};
 
 /// Minimum length of a piece that is mapped. Copying a shorter one costs less than mapping it.
 const MAP_MIN: usize = 32 << 10;
@@ -17,7 +17,7 @@ const MAP_MIN: usize = 32 << 10;
 const COPY_MAX: usize = 256 << 10;
 
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(crate) struct Frame {
     file: Arc<File>,
     at: u64,
     len: u64,
@@ -38,32 +38,31 @@ impl AsRef<[u8]> for Copied {
 
 impl Frame {
     /// `file` must be sealed, and have `len` bytes, at least one.
-    pub(super) fn new(file: File, len: u64, held: Held) -> Self {
+    pub(crate) fn new(file: File, len: u64, held: Held) -> Self {
         Self { file: Arc::new(file), at: 0, len, held: Arc::new(held) }
     }
 
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
     /// Returns whether all pieces were given out.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.at == self.len
     }
 
     /// Returns the next piece. The frame must not be empty.
-    pub(super) fn next(&mut self) -> io::Result<Bytes> {
+    pub(crate) fn next(&mut self) -> io::Result<Bytes> {
         let left = usize::try_from(self.len - self.at).unwrap_or(usize::MAX).min(WINDOW);
         if left >= MAP_MIN
             // The contract of `bytes` is kept by the seals: nothing can write to the file, and it cannot shrink.
-            && let Ok(mapping) =
-                Mapping::with(Arc::clone(&self.file), self.at, left, Some(Arc::clone(&self.held) as _))
+            && let Ok(bytes) = map_file(Arc::clone(&self.file), self.at, left, Arc::clone(&self.held) as _)
         {
             self.at += left as u64;
-            return Ok(mapping.bytes());
+            return Ok(bytes);
         }
         let mut bytes = vec![0; left.min(COPY_MAX)];
-        let n = call::read_blocking(self.file.as_fd(), &mut bytes, self.at)?;
+        let n = memfd::read_at(self.file.as_fd(), &mut bytes, self.at)?;
         if n == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -23,6 +23,19 @@ pub(crate) fn create() -> io::Result<OwnedFd> {
     }
 }
 
+/// Writes at `offset`. May write fewer bytes than offered.
+pub(crate) fn write_at(file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    match retry_on_intr(|| rustix::io::pwrite(file, bytes, offset))? {
+        0 => Err(io::ErrorKind::WriteZero.into()),
+        n => Ok(n),
+    }
+}
+
+/// Reads at `offset`; `Ok(0)` is the end.
+pub(crate) fn read_at(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    Ok(retry_on_intr(|| rustix::io::pread(file, &mut *buf, offset))?)
+}
+
 /// Makes the contents of a file of [`create`] final.
 pub(crate) fn seal(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fcntl_add_seals(file, FIXED | SealFlags::SEAL))?)
@@ -88,7 +101,7 @@ mod tests {
             assert!(sealed_len(fd).is_err());
         }
         let Ok(huge) = rustix::fs::memfd_create(c"huge", MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB) else {
-            return crate::skips::tell("huge pages: the kernel has none");
+            return testkit::skips::tell("huge pages: the kernel has none");
         };
         rustix::fs::ftruncate(&huge, 2 << 20).unwrap();
         seal(huge.as_fd()).unwrap();

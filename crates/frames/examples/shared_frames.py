@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Exchanges bodies with a Rust service in shared memory; docs/shared-frames.md has the protocol.
+"""Exchanges bodies with a Rust service in shared memory; PROTOCOL.md has the protocol.
 
     python3 shared_frames.py produce SOCKET < FILE     the service streams the bytes to one HTTP client
     python3 shared_frames.py consume SOCKET > FILE     the bytes of one upload to the service

@@ -10,10 +10,10 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Method, Request, Response};
 use millstream::net::{TcpListener, UnixListener};
-use millstream::relay::shared::{FrameReceiver, FrameSender};
 use millstream::server::{Limits, serve};
+use millstream_frames::{FrameReceiver, FrameSender};
 
-use super::{connected, frames, soon};
+use crate::{connected, frames, soon};
 use testkit::HANGS;
 use testkit::http::{Answer, Flavour, Raw, boxed, h1, h2, on_both, request, sha256, start, watched, whole};
 use testkit::{alone, child, noise, skip};
@@ -204,7 +204,7 @@ fn many_streams_at_once_are_not_mixed() {
 #[test]
 fn frames_are_read_where_they_cannot_be_mapped() {
     if child::task().is_none() {
-        let mut command = child::command("shared::bytes::frames_are_read_where_they_cannot_be_mapped", "mapping");
+        let mut command = child::command("bytes::frames_are_read_where_they_cannot_be_mapped", "mapping");
         child::run(command.env("MILLSTREAM_DISABLE", "mapping"));
         return;
     }
