@@ -55,7 +55,6 @@
 //! | `digest` | | `body::Save`: digests of what is saved, checked against header fields; implies `body` and `fs` |
 //! | `middleware` | | `middleware`: request ids, trace context, measurements, allowed hosts; implies `server` |
 //! | `canary` | | `middleware::CanaryLayer`: a share of the answers by another path; implies `middleware` |
-//! | `relay` | | `relay`: a reverse proxy; header lines for messages that are relayed as bytes; bodies shared with another process; implies `client`, `copy` and `server` |
 //! | `axum` | | the listeners implement `axum::serve::Listener` |
 //! | `client` | | `net::Connector` for `hyper_util::client::legacy::Client` |
 //! | `disk` | | `sse::log::disk`: a log of events in a directory; implies `sse` and `fs` |
@@ -134,8 +133,6 @@ pub mod metrics;
 #[cfg(feature = "middleware")]
 pub mod middleware;
 pub mod net;
-#[cfg(feature = "relay")]
-pub mod relay;
 pub mod runtime;
 #[cfg(feature = "server")]
 pub mod server;
@@ -157,7 +154,22 @@ pub mod internal {
     use std::sync::Arc;
 
     #[cfg(feature = "body")]
+    pub use crate::body::direct::Direct;
+    #[cfg(feature = "body")]
     pub use crate::body::silence::Silence;
+    pub use crate::buf::lease;
+    #[cfg(feature = "copy")]
+    pub use crate::copy::{both::Both, moving::Moving};
+    pub use crate::net::{owed::Owed, stream::Rewind};
+    #[cfg(feature = "server")]
+    pub use crate::server::body_error::status_of;
+    #[cfg(feature = "server")]
+    pub use crate::server::framing::Framing;
+    /// Who the client of a request is.
+    #[cfg(feature = "server")]
+    pub mod identity {
+        pub use crate::server::identity::{connection, peer};
+    }
 
     /// Maximum length of a mapping.
     pub const WINDOW: usize = crate::buf::origin::WINDOW;

@@ -18,7 +18,7 @@ use std::hint::black_box;
 
 use criterion::Throughput;
 use hyper::header::{HeaderMap, HeaderValue};
-use millstream::relay::Injector;
+use millstream_proxy::Injector;
 
 use super::Work;
 use crate::common::contest::{Case, Contender};

@@ -5,7 +5,7 @@
 use bytes::Buf;
 use http::{HeaderMap, HeaderValue};
 use libfuzzer_sys::fuzz_target;
-use millstream::relay::{InjectError, Injector};
+use millstream_proxy::{InjectError, Injector};
 use millstream_fuzz::pieces;
 
 const LINES: &[u8] = b"via: 1.1 mill\r\nx-second: 2\r\n";

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use libfuzzer_sys::fuzz_target;
-use millstream::relay::{Proxy, Upstream};
+use millstream_proxy::{Proxy, Upstream};
 use millstream_fuzz::{Address, all_closed, http1, pieces, run, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;

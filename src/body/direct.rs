@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 /// A body whose bytes are in a socket.
-pub(crate) trait Direct: Body<Data = Bytes, Error = io::Error> + Send + Unpin {
+pub trait Direct: Body<Data = Bytes, Error = io::Error> + Send + Unpin {
     /// Returns whether the next bytes are in the socket, and `due` are left, so that they can be moved. Otherwise the next
     /// frame is ready, or must be waited for.
     fn is_direct(&mut self, cx: &mut Context<'_>, due: u64) -> bool;
@@ -24,7 +24,8 @@ pub(crate) trait Direct: Body<Data = Bytes, Error = io::Error> + Send + Unpin {
 pub struct DirectBody(Box<dyn Direct>);
 
 impl DirectBody {
-    pub(crate) fn new(body: impl Direct + 'static) -> Self {
+    #[doc(hidden)]
+    pub fn new(body: impl Direct + 'static) -> Self {
         Self(Box::new(body))
     }
 

@@ -42,7 +42,6 @@ mod batch;
 #[cfg(feature = "compress")]
 mod compress;
 mod content_coding;
-#[cfg(feature = "relay")]
 pub(crate) mod direct;
 #[cfg(feature = "fs")]
 pub(crate) mod file;
@@ -62,7 +61,6 @@ pub use batch::Batch;
 #[cfg(feature = "compress")]
 pub use compress::Compress;
 pub use content_coding::ContentCoding;
-#[cfg(feature = "relay")]
 pub use direct::DirectBody;
 #[cfg(feature = "fs")]
 pub use file::FileBody;

@@ -170,7 +170,8 @@ impl Lease {
 
     /// Reads at most `max` bytes from `reader` and appends them, even if `reader` then returns an error. Panics if
     /// `max` exceeds the spare memory, or if `reader` replaces its buffer.
-    pub(crate) fn poll_read<R: AsyncRead + ?Sized>(
+    #[doc(hidden)]
+    pub fn poll_read<R: AsyncRead + ?Sized>(
         &mut self,
         cx: &mut Context<'_>,
         reader: Pin<&mut R>,
@@ -209,8 +210,8 @@ impl Lease {
     }
 
     /// Returns the contents, to be changed in place.
-    #[cfg(feature = "relay")]
-    pub(crate) fn contents(&mut self) -> &mut [u8] {
+    #[doc(hidden)]
+    pub fn contents(&mut self) -> &mut [u8] {
         // SAFETY: `from..to` lies inside the memory of this lease.
         let start = unsafe { self.start.add(self.from) };
         // SAFETY: as in `spare`.

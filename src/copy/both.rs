@@ -45,18 +45,20 @@ impl Way {
 
 /// Both directions, polled by their owner.
 #[derive(Debug)]
-pub(crate) struct Both {
+pub struct Both {
     there: Way,
     back: Way,
 }
 
+#[allow(clippy::new_without_default, reason = "internal")]
 impl Both {
-    pub(crate) fn new() -> Self {
+    /// Creates a copy that has not begun.
+    pub fn new() -> Self {
         Self { there: Way::new(), back: Way::new() }
     }
 
     /// Continues, as [`copy_bidirectional`] does.
-    pub(crate) fn poll<A, B>(
+    pub fn poll<A, B>(
         &mut self,
         cx: &mut Context<'_>,
         a: &mut A,
@@ -81,20 +83,17 @@ impl Both {
     }
 
     /// Returns a number that grows whenever bytes are read or written.
-    #[cfg(feature = "relay")]
-    pub(crate) fn progress(&self) -> u64 {
+    pub fn progress(&self) -> u64 {
         [&self.there, &self.back].map(|way| 2 * way.engine.report().bytes + way.engine.pending()).iter().sum()
     }
 
     /// Returns whether one direction has ended, and not the other.
-    #[cfg(feature = "relay")]
-    pub(crate) fn has_half_ended(&self) -> bool {
+    pub fn has_half_ended(&self) -> bool {
         self.there.ended != self.back.ended
     }
 
     /// Ends both sides before the end of both directions. They are reset if bytes are lost.
-    #[cfg(feature = "relay")]
-    pub(crate) fn give_up<A, B>(&self, a: &mut A, b: &mut B)
+    pub fn give_up<A, B>(&self, a: &mut A, b: &mut B)
     where
         A: AsyncRead + AsyncWrite + Unpin + 'static,
         B: AsyncRead + AsyncWrite + Unpin + 'static,

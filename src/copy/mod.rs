@@ -47,14 +47,13 @@
 //  stats    counts bytes and calls for the report          │
 //  error    the failed step and end                        ┘
 
-mod both;
+pub(crate) mod both;
 mod ends;
 mod engine;
 mod error;
 mod job;
 mod jobs;
-#[cfg(feature = "relay")]
-mod moving;
+pub(crate) mod moving;
 mod pipes;
 mod plan;
 mod pump;
@@ -62,12 +61,8 @@ mod stats;
 #[cfg_attr(windows, path = "streams_windows.rs")]
 mod streams;
 
-#[cfg(feature = "relay")]
-pub(crate) use both::Both;
 pub use both::copy_bidirectional;
 pub use error::{CopyError, Direction};
 pub use job::{Copier, copy};
-#[cfg(feature = "relay")]
-pub(crate) use moving::Moving;
 pub use plan::CopyPath;
 pub use stats::CopyReport;

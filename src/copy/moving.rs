@@ -14,30 +14,26 @@ use crate::net;
 
 /// A copy of `len` bytes from one stream to another stream of this crate, polled by its owner.
 #[derive(Debug)]
-pub(crate) struct Moving(Engine);
+pub struct Moving(Engine);
 
 impl Moving {
-    pub(crate) fn new(len: u64) -> Self {
+    /// Creates a copy of `len` bytes.
+    pub fn new(len: u64) -> Self {
         Self(Engine::new(Some(len), None, None))
     }
 
     /// Returns the number of bytes that were written.
-    pub(crate) fn written(&self) -> u64 {
+    pub fn written(&self) -> u64 {
         self.0.report().bytes
     }
 
     /// Returns whether bytes were read that the target has not accepted.
-    pub(crate) fn has_pending(&self) -> bool {
+    pub fn has_pending(&self) -> bool {
         self.0.pending() > 0
     }
 
     /// Continues. Ready when all bytes, or those before the end of `from`, were accepted by `to`.
-    pub(crate) fn poll<S>(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut S,
-        to: &mut dyn Any,
-    ) -> Poll<Result<(), CopyError>>
+    pub fn poll<S>(&mut self, cx: &mut Context<'_>, from: &mut S, to: &mut dyn Any) -> Poll<Result<(), CopyError>>
     where
         S: AsyncRead + Unpin + 'static,
     {

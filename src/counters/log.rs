@@ -43,13 +43,6 @@ pub(crate) fn connection_failed(error: &(dyn Error + 'static)) {
     let _ = error;
 }
 
-#[cfg(feature = "relay")]
-pub(crate) fn upstream_failed(error: &(dyn Error + 'static)) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(target: "millstream", error, "the server behind the proxy has failed");
-    let _ = error;
-}
-
 #[cfg(feature = "tls")]
 pub(crate) fn certificate_replaced() {
     #[cfg(feature = "tracing")]

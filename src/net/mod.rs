@@ -51,7 +51,7 @@ mod listeners;
 #[cfg(unix)]
 mod name;
 mod options;
-mod owed;
+pub(crate) mod owed;
 mod pace;
 mod peer_addr;
 mod profile;
@@ -61,7 +61,7 @@ mod recv_buf;
 mod send_strategy;
 mod socket_writer;
 mod stats;
-mod stream;
+pub(crate) mod stream;
 mod tcp;
 mod tcp_options;
 #[cfg(unix)]

@@ -41,7 +41,6 @@ pub trait TakeOver {
     }
 
     /// Returns the stream itself, if its socket may be used beside it: to move bytes to it, or to let it encrypt.
-    #[cfg(any(feature = "relay", feature = "tls"))]
     fn as_socket(&mut self) -> Option<&mut dyn std::any::Any> {
         None
     }
@@ -256,7 +255,6 @@ macro_rules! stream {
                 Some($crate::net::Outlet::new(&self.stream.egress))
             }
 
-            #[cfg(any(feature = "relay", feature = "tls"))]
             fn as_socket(&mut self) -> Option<&mut dyn std::any::Any> {
                 Some(self)
             }

@@ -46,7 +46,16 @@ impl UnixConnector {
         self
     }
 
-    pub(crate) async fn connect(&self) -> Result<UnixStream, ConnectError> {
+    /// Connects to the listener.
+    ///
+    /// # Errors
+    ///
+    /// There is no listener, or its queue is full for longer than the [limit](Self::timeout).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves no connection.
+    pub async fn connect(&self) -> Result<UnixStream, ConnectError> {
         let tries = async {
             loop {
                 match UnixStream::connect_with(&self.path, self.options.clone()) {

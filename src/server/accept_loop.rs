@@ -125,7 +125,6 @@ impl<L: Accept, S: HttpService> Server<L, S> {
         let is_tls = self.settings.is_tls();
         let mut extensions = Extensions::new();
         addr.identify(&handle, &mut extensions);
-        #[cfg(any(feature = "middleware", feature = "relay"))]
         extensions.insert(super::Connection::with_tls(addr.ip(), handle.clone(), is_tls));
         let peer = Peer::new(addr, handle, is_tls, DrainSignal::new(&conn_state));
         if let Some(hook) = &self.settings.on_connection {

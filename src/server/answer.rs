@@ -211,7 +211,6 @@ where
                 if body.is_none() {
                     *body = handover.take_back();
                 }
-                #[cfg(feature = "relay")]
                 if body.as_mut().is_some_and(|body| !body.stays && body.is_direct(cx))
                     && !conn_state.requests.is_arriving()
                     && let Some(body) = body.take()

@@ -103,7 +103,7 @@ fn grpc_status(error: BoxError, _: String) -> BoxError {
 }
 
 /// Returns the status for a service that fails with `error`, if a request body caused it.
-pub(crate) fn status_of(error: &(dyn Error + 'static)) -> Option<StatusCode> {
+pub fn status_of(error: &(dyn Error + 'static)) -> Option<StatusCode> {
     let mut error = Some(error);
     while let Some(cause) = error {
         if cause.is::<LengthLimitError>() {

@@ -109,7 +109,8 @@ fn line_len(len: usize) -> usize {
 
 /// How the length of a body is told (RFC 9112 §6).
 #[derive(Debug)]
-pub(crate) enum Framing {
+#[non_exhaustive]
+pub enum Framing {
     /// With the trailer fields that may be sent.
     Chunked(Vec<HeaderName>),
     /// Bytes that are still due.
@@ -120,13 +121,12 @@ pub(crate) enum Framing {
 
 impl Framing {
     /// Returns the framing by which hyper sends the body of a request with these fields.
-    #[cfg(feature = "relay")]
-    pub(crate) fn of_request(fields: &HeaderMap, length: Option<u64>) -> Self {
+    pub fn of_request(fields: &HeaderMap, length: Option<u64>) -> Self {
         length.map_or_else(|| Self::Chunked(names(fields)), Self::Length)
     }
 
     /// Records that hyper was given a frame, or the end of the body. Returns with how many bytes hyper writes it.
-    pub(crate) fn pass<D: Buf>(&mut self, frame: Option<&Frame<D>>, is_last: bool) -> u64 {
+    pub fn pass<D: Buf>(&mut self, frame: Option<&Frame<D>>, is_last: bool) -> u64 {
         let len = |end: Result<Bytes, BoxError>| end.map_or(0, |end| end.len() as u64);
         match frame.map(|frame| (frame.data_ref(), frame.trailers_ref())) {
             None => len(self.end()),

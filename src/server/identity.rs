@@ -107,7 +107,8 @@ impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crat
     }
 }
 
-pub(crate) fn connection(extensions: &Extensions) -> Option<&Connection> {
+/// Returns the connection of a request.
+pub fn connection(extensions: &Extensions) -> Option<&Connection> {
     #[cfg(feature = "axum")]
     if let Some(axum::extract::ConnectInfo(connection)) = extensions.get() {
         return Some(connection);
@@ -115,7 +116,8 @@ pub(crate) fn connection(extensions: &Extensions) -> Option<&Connection> {
     extensions.get()
 }
 
-pub(crate) fn peer(extensions: &Extensions) -> Option<IpAddr> {
+/// Returns the address of the peer of a request.
+pub fn peer(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(connection) = connection(extensions) {
         return connection.peer();
     }

@@ -50,7 +50,6 @@ mod gone;
 mod handover;
 pub(crate) mod host;
 mod http_service;
-#[cfg(any(feature = "middleware", feature = "relay"))]
 pub(crate) mod identity;
 mod leave;
 mod limits;
@@ -82,7 +81,6 @@ pub use cores::{DrainingCores, ServeCores, serve_cores};
 pub use drain::{DrainSignal, Drained, Draining};
 pub use gone::Gone;
 pub use http_service::HttpService;
-#[cfg(any(feature = "middleware", feature = "relay"))]
 pub use identity::Connection;
 pub use limits::Limits;
 pub use peer::Peer;

@@ -4,7 +4,6 @@
 //! body offers itself when it is pending, and the connection takes it from hyper together with the socket. The framing
 //! is hyper's; a response for which it is not certain stays with hyper.
 
-#[cfg(any(feature = "relay", feature = "sse"))]
 use std::any::Any;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -18,7 +17,6 @@ use super::body_error::BoxError;
 use super::framing::Framing;
 use super::handover::{Driven, Output};
 use super::open::Open;
-#[cfg(feature = "relay")]
 use crate::body::direct::{Direct, DirectBody};
 #[cfg(feature = "sse")]
 use crate::sse::{Attach, Digest, EventBody, SharedEvents};
@@ -203,7 +201,6 @@ impl<B: Body + 'static> Streamed<B> {
 }
 
 /// A body whose bytes are in a socket is moved to the client's socket.
-#[cfg(feature = "relay")]
 impl<B: Body + 'static> Streamed<B> {
     fn direct(&mut self) -> Option<&mut dyn Direct> {
         let body: &mut dyn Any = &mut self.body;
@@ -250,7 +247,6 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Str
                 }
             }
             self.piece = None;
-            #[cfg(feature = "relay")]
             ready!(self.poll_move(cx, io))?;
             if self.ended {
                 return Pin::new(&mut *io).poll_flush(cx).map_err(Into::into);

@@ -11,11 +11,11 @@ use millstream::copy::copy_bidirectional;
 use millstream::files::{Files, FilesBody};
 use millstream::fs::Durability;
 use millstream::net::{Connector, TcpListener};
-use millstream::relay::Proxy;
 use millstream::runtime::Cores;
 use millstream::server::tls::Tls;
 use millstream::server::{Limits, RequestBody};
 use millstream::sse::{Event, EventBody, Hub};
+use millstream_proxy::Proxy;
 
 use super::settings::Settings;
 use super::{announce, listener, pem, tick, upload_name};

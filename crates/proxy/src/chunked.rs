@@ -1,0 +1,321 @@
+//! The chunked transfer coding (RFC 9112 §7.1), decoded in the memory into which it was read.
+//!
+//! A stream of tokens is one short chunk for each. hyper gives each chunk as a frame of its own; here all chunks of one
+//! read become one frame.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::stream::{Stream, inner};
+use millstream::internal::lease;
+
+/// Length of a read while the body comes in small pieces, and of one behind a read that was full.
+const READ: usize = 8 << 10;
+const READ_MAX: usize = 64 << 10;
+
+/// Maximum number of digits of a size.
+const DIGITS: u8 = 16;
+
+/// A connection whose next bytes are a chunked body.
+pub(crate) struct Chunked {
+    stream: Stream,
+    decoder: Decoder,
+    trailers_max: usize,
+    read_len: usize,
+}
+
+impl Chunked {
+    /// With the maximum length of all extensions and trailers, and the maximum number of trailers.
+    pub(crate) fn new(stream: Stream, extra_max: usize, trailers_max: usize) -> Self {
+        Self { stream, decoder: Decoder::new(extra_max), trailers_max, read_len: READ }
+    }
+
+    /// Reads the next data; it is empty at the end of the body.
+    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        while !self.decoder.has_ended() {
+            let mut lease = lease(self.read_len);
+            ready!(inner!(&mut self.stream, stream => lease.poll_read(cx, Pin::new(stream), self.read_len)))?;
+            if lease.is_empty() {
+                let text = "the upstream ended before the end of a chunked response";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, text)));
+            }
+            let is_full = lease.len() == self.read_len;
+            self.read_len = if is_full { READ_MAX } else { READ };
+            let (data, used) = self.decoder.decode(lease.contents()).map_err(invalid)?;
+            // Bytes behind the body are no answer to a request.
+            self.stream.unread(&lease.as_ref()[used..]);
+            if !data.is_empty() {
+                return Poll::Ready(Ok(lease.freeze().slice(data)));
+            }
+        }
+        Poll::Ready(Ok(Bytes::new()))
+    }
+
+    /// Returns whether all data was read.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.decoder.has_ended()
+    }
+
+    /// Returns the trailers.
+    pub(crate) fn trailers(&self) -> io::Result<Option<HeaderMap>> {
+        self.decoder.trailers(self.trailers_max).map_err(invalid)
+    }
+
+    /// Returns the connection, behind the body.
+    pub(crate) fn into_stream(self) -> Stream {
+        self.stream
+    }
+}
+
+fn invalid(malformed: Malformed) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, malformed)
+}
+
+struct Decoder {
+    place: Place,
+    /// Bytes of the chunk that have not been decoded.
+    left: u64,
+    /// The trailer section.
+    trailers: Vec<u8>,
+    /// Bytes that extensions and trailers may still have.
+    room: usize,
+}
+
+/// The next byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// A digit of the size, after so many.
+    Size(u8),
+    /// White space between the size and an extension or the end of the line.
+    Space,
+    Extension,
+    SizeLf,
+    Data,
+    DataCr,
+    DataLf,
+    Trailers,
+    End,
+}
+
+/// Why a body is not one of chunks.
+#[derive(Debug, PartialEq, Eq)]
+struct Malformed(&'static str);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the upstream sent a chunked body with {}", self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+impl Decoder {
+    /// With the maximum length of all extensions and trailers.
+    fn new(room: usize) -> Self {
+        Self { place: Place::Size(0), left: 0, trailers: Vec::new(), room }
+    }
+
+    /// Returns whether the body is complete.
+    fn has_ended(&self) -> bool {
+        self.place == Place::End
+    }
+
+    /// Decodes the next bytes of the body. Returns where the data of all chunks among them is now, and the number of bytes
+    /// that are of the body, which is less than all only at its end.
+    fn decode(&mut self, bytes: &mut [u8]) -> Result<(Range<usize>, usize), Malformed> {
+        let mut data = 0..0;
+        let mut at = 0;
+        while at < bytes.len() && self.place != Place::End {
+            if self.place == Place::Data {
+                let end =
+                    usize::try_from(self.left).map_or(bytes.len(), |left| bytes.len().min(at.saturating_add(left)));
+                self.left -= (end - at) as u64;
+                data = join(bytes, data, at..end);
+                at = end;
+                if self.left == 0 {
+                    self.place = Place::DataCr;
+                }
+            } else {
+                self.place = self.step(bytes[at])?;
+                at += 1;
+            }
+        }
+        Ok((data, at))
+    }
+
+    fn step(&mut self, byte: u8) -> Result<Place, Malformed> {
+        Ok(match (self.place, byte) {
+            (Place::Size(digits), _) if byte.is_ascii_hexdigit() => {
+                if digits == DIGITS {
+                    return Err(Malformed("a size of more than 16 digits"));
+                }
+                let digit = (byte as char).to_digit(16).unwrap_or_default();
+                self.left = self.left << 4 | u64::from(digit);
+                Place::Size(digits + 1)
+            }
+            (Place::Size(1..) | Place::Space, b'\t' | b' ') => self.extra(Place::Space)?,
+            (Place::Size(1..) | Place::Space, b';') => self.extra(Place::Extension)?,
+            (Place::Size(1..) | Place::Space | Place::Extension, b'\r') => Place::SizeLf,
+            (Place::Extension, b'\t' | b' '..=b'~' | 0x80..) => self.extra(Place::Extension)?,
+            (Place::SizeLf, b'\n') if self.left == 0 => Place::Trailers,
+            (Place::SizeLf, b'\n') => Place::Data,
+            (Place::DataCr, b'\r') => Place::DataLf,
+            (Place::DataLf, b'\n') => Place::Size(0),
+            (Place::Trailers, _) => {
+                self.trailers.push(byte);
+                let has_ended = byte == b'\n' && (self.trailers == b"\r\n" || self.trailers.ends_with(b"\r\n\r\n"));
+                self.extra(if has_ended { Place::End } else { Place::Trailers })?
+            }
+            (Place::DataCr | Place::DataLf, _) => return Err(Malformed("a chunk that is longer than its size")),
+            _ => return Err(Malformed("a line that has no valid size")),
+        })
+    }
+
+    /// Counts a byte that is neither of a size nor of the data.
+    fn extra(&mut self, place: Place) -> Result<Place, Malformed> {
+        // The empty line at the end.
+        if self.trailers != b"\r" && self.trailers != b"\r\n" {
+            self.room = self.room.checked_sub(1).ok_or(Malformed("extensions or trailers that are too long"))?;
+        }
+        Ok(place)
+    }
+
+    /// Returns the trailers, of which there are at most `most`; `None` without any.
+    fn trailers(&self, most: usize) -> Result<Option<HeaderMap>, Malformed> {
+        let invalid = || Malformed("an invalid trailer");
+        let mut fields = HeaderMap::new();
+        let text = self.trailers.strip_suffix(b"\r\n").unwrap_or_default();
+        for line in text.split_inclusive(|&byte| byte == b'\n') {
+            let line = line.strip_suffix(b"\r\n").ok_or_else(invalid)?;
+            let colon = line.iter().position(|&byte| byte == b':').ok_or_else(invalid)?;
+            let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| invalid())?;
+            let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).map_err(|_| invalid())?;
+            fields.append(name, value);
+            if fields.len() > most {
+                return Err(Malformed("too many trailers"));
+            }
+        }
+        Ok(Some(fields).filter(|fields| !fields.is_empty()))
+    }
+}
+
+/// Joins two ranges of data: moves the shorter one.
+fn join(bytes: &mut [u8], data: Range<usize>, next: Range<usize>) -> Range<usize> {
+    if data.len() < next.len() {
+        let start = next.start - data.len();
+        bytes.copy_within(data, start);
+        start..next.end
+    } else {
+        bytes.copy_within(next.clone(), data.end);
+        data.start..data.end + next.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The data of a body, the bytes behind it, and its trailers.
+    type Decoded = (Vec<u8>, Vec<u8>, Option<HeaderMap>);
+
+    /// Decodes a body in pieces of this length.
+    fn decode(body: &[u8], piece: usize) -> Result<Decoded, Malformed> {
+        let mut decoder = Decoder::new(100);
+        let (mut data, mut behind) = (Vec::new(), Vec::new());
+        for piece in body.chunks(piece) {
+            let mut piece = piece.to_vec();
+            let (range, used) = decoder.decode(&mut piece)?;
+            data.extend_from_slice(&piece[range]);
+            behind.extend_from_slice(&piece[used..]);
+        }
+        assert!(decoder.has_ended(), "{:?} in {:?}", decoder.place, String::from_utf8_lossy(body));
+        Ok((data, behind, decoder.trailers(2)?))
+    }
+
+    #[test]
+    fn bodies_are_decoded_in_pieces_of_any_length() {
+        let body = b"5\r\nabcde\r\n00A;x=y\r\nfghijklmno\r\n1 \r\np\r\n0\r\nX-Sum: 1\r\nx-other:\r\n\r\nHTTP";
+        for piece in 1..=body.len() {
+            let (data, behind, trailers) = decode(body, piece).unwrap();
+            assert_eq!((&data[..], &behind[..]), (&b"abcdefghijklmnop"[..], &b"HTTP"[..]), "{piece}");
+            let trailers = trailers.unwrap();
+            assert_eq!(
+                (&trailers["x-sum"], &trailers["x-other"]),
+                (&HeaderValue::from(1), &HeaderValue::from_static(""))
+            );
+        }
+        for piece in 1..=5 {
+            assert_eq!(decode(b"0\r\n\r\n", piece).unwrap(), (vec![], vec![], None));
+        }
+    }
+
+    #[test]
+    fn bodies_that_two_servers_could_read_differently_are_malformed() {
+        for body in [
+            &b"\r\n"[..],
+            b";x\r\n",
+            b" 1\r\na",
+            b"-1\r\n",
+            b"0x1\r\na",
+            b"1\na\r\n0\r\n\r\n",
+            b"1\r\nab\r\n",
+            b"1\r\na\n0\r\n\r\n",
+            b"1\r\na\rb",
+            b"1;\n\r\na",
+            b"1;x\0\r\n",
+            b"1 2\r\n",
+            b"00000000000000001\r\na",
+            b"10000000000000000\r\n",
+            b"0\r\nx-a: b\nx-c: d\r\n\r\n",
+            b"0\r\n\nx-a: b\r\n\r\n",
+            b"0\r\n x-a: b\r\n\r\n",
+            b"0\r\nx-a : b\r\n\r\n",
+            b"0\r\nx-a\r\n\r\n",
+            b"0\r\na:1\r\nb:2\r\nc:3\r\n\r\n",
+        ] {
+            for piece in [1, body.len()] {
+                assert!(decode(body, piece).is_err(), "{}", String::from_utf8_lossy(body));
+            }
+        }
+    }
+
+    #[test]
+    fn extensions_and_trailers_are_bounded() {
+        let long = "x".repeat(101);
+        for body in [format!("1;{long}\r\n"), format!("1{}\r\n", " ".repeat(101)), format!("0\r\nx-{long}: 1\r\n\r\n")]
+        {
+            assert_eq!(decode(body.as_bytes(), 7).unwrap_err(), Malformed("extensions or trailers that are too long"));
+        }
+        let spread = "1;xxxxxxxxxx\r\na\r\n".repeat(10) + "0\r\n\r\n";
+        assert!(decode(spread.as_bytes(), 7).is_err(), "in all of a body");
+    }
+
+    #[test]
+    fn data_is_that_of_the_chunks() {
+        let mut seed = 1_u64;
+        let mut random = |most: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % most
+        };
+        for _ in 0..500 {
+            let (mut body, mut data) = (Vec::new(), Vec::new());
+            for _ in 0..random(20) {
+                let most = [3, 30, 3000][random(3) as usize];
+                let chunk: Vec<u8> = (0..=random(most)).map(|_| random(256) as u8).collect();
+                body.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+                body.extend_from_slice(&chunk);
+                body.extend_from_slice(b"\r\n");
+                data.extend_from_slice(&chunk);
+            }
+            body.extend_from_slice(b"0\r\n\r\n");
+            let piece = 1 + random(4000) as usize;
+            assert!(decode(&body, piece).unwrap().0 == data, "pieces of {piece} bytes");
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! One request from its head to the head of its response.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{Request, Response, StatusCode, Version};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use super::body::ResponseBody;
+use super::builder::Options;
+use super::failure::Failure;
+use super::fields;
+use super::gate::{Full, Gate, Place};
+use super::health::Health;
+use super::http1::Http1;
+use super::http2::{self, Connections, Http2, Processed, Sender};
+use super::origin::Origin;
+use super::pool::Pool;
+use super::request::{Outgoing, head, into_http1, into_http2};
+use super::request_body::{ALL_KEPT, OutBody, Upload};
+use super::stream::Stream;
+use super::tunnel::tunnel;
+
+/// What a client is told of a change to no protocol, or to one that may not be asked for.
+const UNASKED: &str = "the server behind this proxy changed the protocol without a request";
+
+/// How often a request is sent again after connections of HTTP/2 that ended without it. An upstream that ends them after a few
+/// requests leaves out some of those that come together, each time.
+const AGAIN: usize = 16;
+/// How many of these another attempt costs, which is one more request for an upstream that refuses, or one more connection.
+const REFUSED: usize = 4;
+
+/// A proxy, as its clones share it.
+pub(crate) struct Shared {
+    pub(crate) origin: Origin,
+    pub(crate) options: Options,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) gate: Gate,
+    pub(crate) health: Health,
+    http2: Connections,
+    /// For bodies of requests, in bytes.
+    room: Arc<Semaphore>,
+}
+
+/// A connection for a request.
+enum Link {
+    Http1(Http1),
+    Http2(Sender),
+}
+
+type Answered = Result<Response<ResponseBody>, Failure>;
+
+impl Shared {
+    pub(crate) fn new(origin: Origin, options: Options) -> Self {
+        let pool = Arc::new(Pool::new(options.idle, options.idle_timeout, options.heads));
+        let gate = Gate::new(options.requests, options.queue.0, options.queue.1);
+        let health = Health::new(options.breaker.0, options.breaker.1);
+        let room = Arc::new(Semaphore::new(ALL_KEPT));
+        Self { origin, options, pool, gate, health, http2: Connections::default(), room }
+    }
+
+    pub(crate) async fn answer(&self, outgoing: Outgoing) -> Answered {
+        let has_body = outgoing.upload.is_some();
+        let place = match self.gate.try_enter() {
+            Some(place) => place,
+            None => {
+                // Otherwise it would wait for a refusal. A trial that is dropped has no effect.
+                self.health.admit(has_body).map(drop).map_err(Failure::Open)?;
+                Box::pin(self.gate.enter()).await.map_err(|Full| Failure::Full)?
+            }
+        };
+        let trial = self.health.admit(has_body).map_err(Failure::Open)?;
+        let Outgoing { request, upload, change } = outgoing;
+        let mut answered = match change {
+            None => self.send(request, upload.clone(), place).await,
+            // The rare ways have futures of their own, so that the common one is small.
+            Some(client) => Box::pin(self.upgrade(request, upload.clone(), client, place)).await,
+        };
+        if let Some(upload) = &upload {
+            upload.settle();
+            if let Some(status) = upload.failed().filter(|_| answered.is_err()) {
+                answered = Err(Failure::Upload(status));
+            }
+        }
+        match &answered {
+            Ok(_) => trial.answered(),
+            // The client may be what is slow.
+            Err(Failure::Timeout) if upload.is_some_and(|upload| !upload.has_ended()) => drop(trial),
+            Err(failure) if failure.is_of_upstream() => trial.failed(),
+            Err(_) => drop(trial),
+        }
+        answered
+    }
+
+    async fn send(&self, request: Request<OutBody>, upload: Option<Arc<Upload>>, place: Place) -> Answered {
+        let mut response = self.exchange(request, upload).await?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(Failure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
+        }
+        response.body_mut().hold(place);
+        self.finish(&mut response)?;
+        Ok(response)
+    }
+
+    /// Sends a request by a kept connection, or by a new one. It is sent again if the upstream has certainly not processed it,
+    /// or if a kept connection fails and the request is idempotent.
+    async fn exchange(&self, mut request: Request<OutBody>, upload: Option<Arc<Upload>>) -> Answered {
+        let (http2, wide) = self.http2.choose();
+        let mut kept = self.kept(http2);
+        let mut may_fail = request.method().is_idempotent();
+        let (mut left, mut failing_since) = (AGAIN, None);
+        loop {
+            let (link, is_kept) = match kept.take() {
+                Some(link) => (link, true),
+                None => Box::pin(self.connect(http2)).await?,
+            };
+            may_fail &= is_kept;
+            let is_http2 = matches!(link, Link::Http2(_));
+            let copy = (is_http2 || may_fail).then(|| head(&request));
+            if let Some(upload) = &upload
+                && copy.is_some()
+            {
+                upload.keep(&self.room);
+            }
+            let sent = match link {
+                Link::Http1(connection) => self.by_http1(connection, request, upload.clone()).await,
+                Link::Http2(sender) => Box::pin(self.by_http2(http2, sender, request, upload.as_deref())).await,
+            };
+            let failure = match sent {
+                Err(failure @ (Failure::Unsent(_) | Failure::Upstream(_))) => failure,
+                Err(failure) => return Err(failure),
+                Ok(mut response) => {
+                    response.body_mut().hold_window(wide, http2::NARROW.into());
+                    return Ok(response);
+                }
+            };
+            let cost = match &failure {
+                Failure::Unsent(_) if is_http2 => 1,
+                Failure::Unsent(_) => REFUSED,
+                Failure::Upstream(error) => match http2::processed(error) {
+                    Processed::Unseen => 1,
+                    Processed::Refused => REFUSED,
+                    Processed::Maybe if std::mem::take(&mut may_fail) => REFUSED,
+                    Processed::Maybe => return Err(failure),
+                },
+                _ => return Err(failure),
+            };
+            if cost > left || failing_since.get_or_insert_with(Instant::now).elapsed() > self.options.timeout {
+                return Err(failure);
+            }
+            left -= cost;
+            request = match (failure, copy) {
+                (Failure::Unsent(request), _) => *request,
+                (failure, None) => return Err(failure),
+                (failure, Some(head)) => {
+                    let body = upload.as_ref().map_or_else(|| Some(OutBody::empty()), Upload::again);
+                    let Some(body) = body else { return Err(failure) };
+                    head.map(|()| body)
+                }
+            };
+        }
+    }
+
+    /// Returns a connection that is there.
+    fn kept(&self, http2: &Http2) -> Option<Link> {
+        let shared = if self.origin.has_http2() { http2.current(self.options.age) } else { None };
+        shared.map(Link::Http2).or_else(|| self.pool.take().map(Link::Http1))
+    }
+
+    /// Returns the shared connection if there is one now, or a new one, and whether it was there.
+    async fn connect(&self, http2: &Http2) -> Result<(Link, bool), Failure> {
+        let mut connecting = None;
+        if self.origin.expects_http2() {
+            // All wait for one connection.
+            let turn = timeout(self.origin.limit, http2.connecting()).await.map_err(|_| Failure::Timeout)?;
+            if let Some(sender) = http2.current(self.options.age) {
+                return Ok((Link::Http2(sender), true));
+            }
+            // Unless the first has agreed on HTTP/1.1.
+            connecting = Some(turn).filter(|_| self.origin.expects_http2());
+        }
+        let (stream, is_http2) = self.origin.connect(false).await?;
+        let link = match is_http2 {
+            true => Link::Http2(http2.begin(stream, self.options.heads.bytes).await?),
+            false => Link::Http1(self.begin(stream)),
+        };
+        drop(connecting);
+        Ok((link, false))
+    }
+
+    fn begin(&self, stream: Stream) -> Http1 {
+        self.pool.begin(stream).expect("internal: hyper takes every stream")
+    }
+
+    /// Waits for the head of a response, as long as the upload makes progress.
+    async fn in_time<T>(&self, upload: Option<&Upload>, answered: impl Future<Output = T>) -> Result<T, Failure> {
+        let mut answered = pin!(answered);
+        let mut seen = 0;
+        loop {
+            match timeout(self.options.timeout, answered.as_mut()).await {
+                Ok(answer) => return Ok(answer),
+                Err(_) => match upload.map_or(0, Upload::frames) {
+                    frames if frames != seen => seen = frames,
+                    _ => return Err(Failure::Timeout),
+                },
+            }
+        }
+    }
+
+    /// Sends a request over a connection, and receives the head of the response.
+    async fn by_http1(
+        &self,
+        mut connection: Http1,
+        mut request: Request<OutBody>,
+        upload: Option<Arc<Upload>>,
+    ) -> Answered {
+        into_http1(&mut request, &self.origin);
+        let answered = self.in_time(upload.as_deref(), connection.send(request)).await?;
+        let response = answered.map_err(|mut failed| match failed.take_message() {
+            Some(request) => Failure::Unsent(Box::new(request)),
+            None => Failure::Upstream(failed.into_error()),
+        })?;
+        let persists = response.version() == Version::HTTP_11 && !fields::closes(response.headers());
+        let pool = persists.then(|| Arc::clone(&self.pool));
+        let silence = self.options.silence;
+        Ok(response.map(|body| {
+            // An upload may go on.
+            if connection.holds_body() && upload.is_none() && !body.is_end_stream() {
+                ResponseBody::chunked(connection.into_chunked(body, self.options.heads), silence, pool)
+            } else {
+                connection.release();
+                ResponseBody::http1(connection, body, silence, pool, upload.is_some())
+            }
+        }))
+    }
+
+    async fn by_http2(
+        &self,
+        http2: &Http2,
+        sender: Sender,
+        mut request: Request<OutBody>,
+        upload: Option<&Upload>,
+    ) -> Answered {
+        into_http2(&mut request, &self.origin);
+        let number = sender.number;
+        let answered = self.in_time(upload, http2::send(sender, request)).await.and_then(|answered| answered);
+        match &answered {
+            Ok(_) => {}
+            Err(Failure::Upstream(error)) if http2::is_of_stream(error) => {}
+            // The connection has ended, or may be dead.
+            Err(_) => http2.forget(number),
+        }
+        Ok(answered?.map(|body| self.spawned(body)))
+    }
+
+    fn spawned(&self, body: Incoming) -> ResponseBody {
+        ResponseBody::spawned(body, self.options.silence)
+    }
+
+    /// Asks for another protocol. If the upstream agrees, the connections become a tunnel.
+    async fn upgrade(
+        &self,
+        mut request: Request<OutBody>,
+        upload: Option<Arc<Upload>>,
+        client: OnUpgrade,
+        place: Place,
+    ) -> Answered {
+        into_http1(&mut request, &self.origin);
+        if self.gate.is_exceeded_by(self.pool.len()) {
+            // An idle connection is closed, because it may be one that cannot change any more.
+            drop(self.pool.take());
+        }
+        let (stream, _) = self.origin.connect(true).await?;
+        let connection = self.begin(stream);
+        let answered = self.in_time(upload.as_deref(), connection.upgrade(request)).await?;
+        let response = answered.map_err(Failure::Upstream)?;
+        let has_changed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let protocol = fields::upgrade(response.headers()).filter(|_| has_changed);
+        if has_changed && protocol.is_none() {
+            return Err(Failure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
+        }
+        let mut response = response.map(|body| self.spawned(body));
+        self.finish(&mut response)?;
+        match protocol {
+            Some(protocol) => {
+                fields::set_upgrade(response.headers_mut(), protocol);
+                tokio::spawn(tunnel(client, hyper::upgrade::on(&mut response), self.options.tunnel, place));
+            }
+            None => response.body_mut().hold(place),
+        }
+        Ok(response)
+    }
+
+    /// Changes the fields of a response for the client.
+    fn finish(&self, response: &mut Response<ResponseBody>) -> Result<(), Failure> {
+        let came_by = response.version();
+        let fields = response.headers_mut();
+        if fields.len() > self.options.heads.fields {
+            return Err(Failure::Invalid(format!("the response has {} header fields", fields.len())));
+        }
+        if fields::has_other_coding(fields) {
+            return Err(Failure::Invalid("the response has a transfer coding other than chunked".to_owned()));
+        }
+        if fields.contains_key(TRANSFER_ENCODING) {
+            // RFC 9112 §6.3: the coding overrides the length.
+            fields.remove(CONTENT_LENGTH);
+        }
+        if !fields::has_one_length(fields) {
+            return Err(Failure::Invalid("the response has no valid length".to_owned()));
+        }
+        fields::remove_hop_by_hop(fields);
+        fields::add_via(fields, came_by);
+        for name in self.options.stamps.keys() {
+            fields.remove(name);
+        }
+        fields.extend(self.options.stamps.clone());
+        Ok(())
+    }
+}

@@ -1,0 +1,352 @@
+//! Header fields that a proxy changes: RFC 9110 §7.6.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, MAX_FORWARDS, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
+
+/// Connection fields, removed even if `Connection` does not name them.
+const HOP_BY_HOP: [HeaderName; 7] = [
+    CONNECTION,
+    HeaderName::from_static("http2-settings"),
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Returns the elements of a list field, without empty ones (RFC 9110 §5.6.1).
+fn words<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let words = fields.get_all(name).into_iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    // An element with other bytes is no reason to overlook its neighbours.
+    let words = words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty() && word.is_ascii());
+    words.filter_map(|word| std::str::from_utf8(word).ok())
+}
+
+/// Removes fields meant for the next hop only.
+pub(crate) fn remove_hop_by_hop(fields: &mut HeaderMap) {
+    // Most messages have none, and a look at all names costs less than a search for each of these.
+    if !fields.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        return;
+    }
+    let named: Vec<HeaderName> = words(fields, &CONNECTION).filter_map(|name| name.parse().ok()).collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        // Of the message, whatever `Connection` says.
+        if *name != HOST && *name != CONTENT_LENGTH {
+            fields.remove(name);
+        }
+    }
+}
+
+/// Returns the protocol that a message requests, or agrees, to change to. HTTP/2 is none of them: its requests would pass by
+/// this proxy.
+pub(crate) fn upgrade(fields: &HeaderMap) -> Option<HeaderValue> {
+    let asked = words(fields, &CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"));
+    let is_http2 = words(fields, &UPGRADE).any(|word| word.eq_ignore_ascii_case("h2c"));
+    fields.get(UPGRADE).filter(|_| asked && !is_http2).cloned()
+}
+
+/// Returns whether the connection ends after the message.
+pub(crate) fn closes(fields: &HeaderMap) -> bool {
+    words(fields, &CONNECTION).any(|word| word.eq_ignore_ascii_case("close"))
+}
+
+/// Returns whether the body has a coding that this proxy does not remove: any but `chunked` (RFC 9112 §6.1).
+pub(crate) fn has_other_coding(fields: &HeaderMap) -> bool {
+    let mut codings = words(fields, &TRANSFER_ENCODING);
+    let is_chunked = codings.next().is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
+    fields.contains_key(TRANSFER_ENCODING) && (!is_chunked || codings.next().is_some())
+}
+
+/// Makes `Content-Length` one decimal number, if the message has it (RFC 9110 §8.6). Returns `false` if it has no valid one, or
+/// several.
+pub(crate) fn has_one_length(fields: &mut HeaderMap) -> bool {
+    let mut values = fields.get_all(CONTENT_LENGTH).iter();
+    let Some(first) = values.next() else { return true };
+    let is_alone = values.next().is_none();
+    if is_alone && number(first.as_bytes()).is_some() && !first.as_bytes().starts_with(b"0") {
+        return true;
+    }
+    let mut numbers =
+        fields.get_all(CONTENT_LENGTH).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    let Some(length) = numbers.next().and_then(number) else { return false };
+    if !numbers.all(|other| number(other) == Some(length)) {
+        return false;
+    }
+    fields.insert(CONTENT_LENGTH, length.into());
+    true
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii();
+    // Parsing alone would take a sign.
+    text.iter().all(u8::is_ascii_digit).then(|| std::str::from_utf8(text).ok()?.parse().ok())?
+}
+
+/// Removes from trailers what may not be among them (RFC 9110 §6.5.1), and what HTTP/2 forbids everywhere.
+pub(crate) fn clean_trailers(trailers: &mut HeaderMap) {
+    remove_hop_by_hop(trailers);
+    trailers.remove(CONTENT_LENGTH);
+    trailers.remove(HOST);
+}
+
+/// Removes fields that servers of CGI, WSGI and PHP cannot tell from those that this proxy sets.
+fn remove_lookalikes(fields: &mut HeaderMap) {
+    let is_set = |name: &str| [FORWARDED_FOR, FORWARDED_PROTO].iter().any(|set| set.as_str() == name);
+    let is_lookalike = |name: &&HeaderName| name.as_str().contains('_') && is_set(&name.as_str().replace('_', "-"));
+    let lookalikes: Vec<HeaderName> = fields.keys().filter(is_lookalike).cloned().collect();
+    for name in lookalikes {
+        fields.remove(name);
+    }
+}
+
+/// Joins the pieces into which HTTP/2 divides a cookie (RFC 9113 §8.2.3).
+pub(crate) fn join_cookies(fields: &mut HeaderMap) {
+    if fields.get_all(COOKIE).iter().nth(1).is_some() {
+        let crumbs: Vec<&[u8]> = fields.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+        let joined = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]));
+        fields.insert(COOKIE, joined.expect("internal: bytes of fields"));
+    }
+}
+
+/// Counts this hop in `Max-Forwards` (RFC 9110 §7.6.2). Returns whether the request ends here.
+pub(crate) fn ends_here<B>(request: &mut Request<B>) -> bool {
+    if *request.method() != Method::OPTIONS && *request.method() != Method::TRACE {
+        return false;
+    }
+    let hops = request.headers().get(MAX_FORWARDS).and_then(|hops| hops.to_str().ok()?.parse::<u64>().ok());
+    if let Some(left) = hops.and_then(|hops| hops.checked_sub(1)) {
+        request.headers_mut().insert(MAX_FORWARDS, left.into());
+    }
+    hops == Some(0)
+}
+
+/// Returns whether the client waits until the server wants the body (RFC 9110 §10.1.1).
+pub(crate) fn expects_continue(fields: &HeaderMap) -> bool {
+    words(fields, &EXPECT).any(|word| word.eq_ignore_ascii_case("100-continue"))
+}
+
+/// Requests, or agrees to, a change of protocol.
+pub(crate) fn set_upgrade(fields: &mut HeaderMap, protocol: HeaderValue) {
+    fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    fields.insert(UPGRADE, protocol);
+}
+
+/// Adds this proxy to the `Via` field (RFC 9110 §7.6.3).
+pub(crate) fn add_via(fields: &mut HeaderMap, version: Version) {
+    let via = match version {
+        Version::HTTP_2 => "2.0 millstream",
+        Version::HTTP_10 => "1.0 millstream",
+        _ => "1.1 millstream",
+    };
+    fields.append(VIA, HeaderValue::from_static(via));
+}
+
+/// Turns the fields of a client's request into those for the upstream. The host is in its field then, and `TE` is that of
+/// HTTP/2. With `forwarded`, the field of RFC 7239 is added too.
+pub(crate) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, scheme: &HeaderValue, forwarded: bool) {
+    let version = request.version();
+    let trailers = words(request.headers(), &TE).any(|word| word.eq_ignore_ascii_case("trailers"));
+    let host = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    let fields = request.headers_mut();
+    remove_hop_by_hop(fields);
+    remove_lookalikes(fields);
+    if trailers {
+        // The only value that HTTP/2 allows; gRPC requires it.
+        fields.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if let Some(host) = host {
+        // The request line takes precedence (RFC 9112 §3.2.2), and HTTP/2 has no other place for the host.
+        fields.insert(HOST, host);
+    }
+    add_via(fields, version);
+    if let Some(client) = client {
+        // Appends the client's address. Earlier values are kept, but the proxy cannot verify them.
+        let mut all = String::new();
+        words(fields, &FORWARDED_FOR).for_each(|word| all.extend([word, ", "]));
+        write!(all, "{client}").expect("internal: a string takes every text");
+        fields.insert(FORWARDED_FOR, HeaderValue::try_from(all).expect("internal: words of fields and an address"));
+    }
+    fields.insert(FORWARDED_PROTO, scheme.clone());
+    if forwarded {
+        add_forwarded(fields, client, scheme);
+    }
+}
+
+/// Appends this hop to `Forwarded` (RFC 7239 §4): the client, the host that it asked for, and the scheme. What is no token
+/// is quoted.
+fn add_forwarded(fields: &mut HeaderMap, client: Option<IpAddr>, scheme: &HeaderValue) {
+    let mut hop = Vec::new();
+    match client {
+        Some(IpAddr::V4(client)) => hop.extend(format!("for={client}").bytes()),
+        Some(IpAddr::V6(client)) => hop.extend(format!("for=\"[{client}]\"").bytes()),
+        None => hop.extend(b"for=unknown"),
+    }
+    let pairs = fields.get(HOST).map(|host| (&b";host="[..], host)).into_iter().chain([(&b";proto="[..], scheme)]);
+    for (name, value) in pairs {
+        hop.extend(name);
+        let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+        if !value.is_empty() && value.as_bytes().iter().all(is_token) {
+            hop.extend(value.as_bytes());
+        } else {
+            hop.push(b'"');
+            value.as_bytes().iter().for_each(|&byte| match byte {
+                b'"' | b'\\' => hop.extend([b'\\', byte]),
+                _ => hop.push(byte),
+            });
+            hop.push(b'"');
+        }
+    }
+    // Another line is another element of the list (RFC 9110 §5.2).
+    fields.append(FORWARDED, HeaderValue::from_maybe_shared(hop).expect("internal: bytes of fields"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(fields: &[(&'static str, &'static str)]) -> Request<()> {
+        let mut request = Request::get("/").body(()).unwrap();
+        for (name, value) in fields {
+            request.headers_mut().append(*name, HeaderValue::from_static(value));
+        }
+        request
+    }
+
+    fn all<'a>(request: &'a Request<()>, name: &str) -> Vec<&'a str> {
+        request.headers().get_all(name).into_iter().map(|value| value.to_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_is_for_one_hop_ends_here() {
+        let mut request = request(&[
+            ("connection", "close, X-Secret"),
+            ("connection", "x-other"),
+            ("x-secret", "1"),
+            ("x-other", "2"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("te", "trailers, deflate"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("accept", "*/*"),
+        ]);
+        assert_eq!(upgrade(request.headers()), None, "not named in Connection");
+        forward(&mut request, None, &HeaderValue::from_static("http"), false);
+        let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["accept", "te", "via", "x-forwarded-proto"], "te is removed for HTTP/1.1");
+    }
+
+    #[test]
+    fn a_byte_that_is_not_ascii_hides_no_other_word() {
+        let mut request = request(&[("x-secret", "1"), ("http2-settings", "AAMAAABk")]);
+        for (name, value) in [("connection", &b"upgrade, X-Secret, \x80"[..]), ("upgrade", b"h2c, \xff")] {
+            request.headers_mut().insert(name, HeaderValue::from_bytes(value).unwrap());
+        }
+        assert_eq!(upgrade(request.headers()), None, "HTTP/2 is among the protocols");
+        forward(&mut request, None, &HeaderValue::from_static("http"), false);
+        let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["via", "x-forwarded-proto"]);
+    }
+
+    #[test]
+    fn a_length_is_one_number_or_invalid() {
+        for (values, expected) in [
+            (&["5"][..], Some("5")),
+            (&["0"], Some("0")),
+            (&["005"], Some("5")),
+            (&["5, 5"], Some("5")),
+            (&["5", "5 ,5"], Some("5")),
+            (&["5", "6"], None),
+            (&["5, 6"], None),
+            (&["+5"], None),
+            (&["-5"], None),
+            (&["5,"], None),
+            (&[""], None),
+            (&["0x5"], None),
+            (&["99999999999999999999"], None),
+        ] {
+            let mut fields = HeaderMap::new();
+            for value in values {
+                fields.append(CONTENT_LENGTH, HeaderValue::from_static(value));
+            }
+            assert_eq!(has_one_length(&mut fields), expected.is_some(), "{values:?}");
+            if let Some(expected) = expected {
+                let all: Vec<_> = fields.get_all(CONTENT_LENGTH).iter().collect();
+                assert_eq!(all, [expected], "{values:?}");
+            }
+        }
+        assert!(has_one_length(&mut HeaderMap::new()));
+    }
+
+    #[test]
+    fn names_that_a_server_could_fold_into_those_of_the_proxy_are_removed() {
+        let names = ["x_forwarded_for", "x-forwarded_proto", "x_forwarded-for", "x_other", "x_forwarded_fort"];
+        let mut request = request(&names.map(|name| (name, "1")));
+        forward(&mut request, None, &HeaderValue::from_static("http"), false);
+        let mut left: Vec<_> = request.headers().keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["via", "x-forwarded-proto", "x_forwarded_fort", "x_other"]);
+    }
+
+    #[test]
+    fn who_has_asked_and_by_which_way_is_added() {
+        let mut request = request(&[
+            ("via", "1.0 other"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x-forwarded-for", "10.0.0.2"),
+            ("x-forwarded-proto", "https"),
+            ("te", "trailers"),
+        ]);
+        forward(&mut request, Some([127, 0, 0, 1].into()), &HeaderValue::from_static("http"), false);
+        assert_eq!(all(&request, "via"), ["1.0 other", "1.1 millstream"]);
+        assert_eq!(all(&request, "x-forwarded-for"), ["10.0.0.1, 10.0.0.2, 127.0.0.1"]);
+        assert_eq!(all(&request, "x-forwarded-proto"), ["http"], "a value from the client is replaced");
+        assert_eq!(all(&request, "te"), ["trailers"]);
+    }
+
+    #[test]
+    fn each_hop_is_an_element_of_forwarded() {
+        let https = HeaderValue::from_static("https");
+        for (client, host, hop) in [
+            (Some("192.0.2.1"), "mill", "for=192.0.2.1;host=mill;proto=https"),
+            (Some("2001:db8::1"), "mill:81", "for=\"[2001:db8::1]\";host=\"mill:81\";proto=https"),
+            (None, "a\"b\\", "for=unknown;host=\"a\\\"b\\\\\";proto=https"),
+        ] {
+            let mut request = request(&[("forwarded", "for=10.0.0.1"), ("host", host)]);
+            let client = client.map(|client| client.parse().unwrap());
+            forward(&mut request, client, &https, true);
+            assert_eq!(all(&request, "forwarded"), ["for=10.0.0.1", hop]);
+        }
+        let mut request = request(&[("forwarded", "for=10.0.0.1")]);
+        forward(&mut request, None, &https, false);
+        assert_eq!(all(&request, "forwarded"), ["for=10.0.0.1"], "as it came");
+    }
+
+    #[test]
+    fn an_absolute_target_names_the_host() {
+        let mut request = request(&[("host", "lie")]);
+        *request.uri_mut() = "http://truth:81/".parse().unwrap();
+        forward(&mut request, None, &HeaderValue::from_static("http"), false);
+        assert_eq!(all(&request, "host"), ["truth:81"]);
+    }
+
+    #[test]
+    fn a_change_of_protocol_is_asked_for_in_two_fields() {
+        let request = request(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]);
+        let protocol = upgrade(request.headers()).unwrap();
+        let mut fields = HeaderMap::new();
+        set_upgrade(&mut fields, protocol);
+        assert_eq!(upgrade(&fields).unwrap(), "websocket");
+    }
+}

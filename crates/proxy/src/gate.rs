@@ -1,0 +1,114 @@
+//! The number of requests at the upstream, and of those that wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// The place of a request. Over HTTP/1.1 it is also that of its connection: a request takes an idle one first, and a
+/// connection becomes idle before its place is free. So there are never more connections than places.
+pub(crate) type Place = OwnedSemaphorePermit;
+
+pub(crate) struct Gate {
+    places: Arc<Semaphore>,
+    most: usize,
+    waiting: AtomicUsize,
+    most_waiting: usize,
+    patience: Duration,
+    refused: AtomicU64,
+}
+
+/// No place was free in time, or too many requests wait already.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl Gate {
+    pub(crate) fn new(most: usize, most_waiting: usize, patience: Duration) -> Self {
+        let most = most.min(Semaphore::MAX_PERMITS);
+        let places = Arc::new(Semaphore::new(most));
+        let (waiting, refused) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Self { places, most, waiting, most_waiting, patience, refused }
+    }
+
+    /// Returns a place; `None` if the request has to wait. Requests that wait come first.
+    pub(crate) fn try_enter(&self) -> Option<Place> {
+        Arc::clone(&self.places).try_acquire_owned().ok()
+    }
+
+    /// Waits for a place.
+    pub(crate) async fn enter(&self) -> Result<Place, Full> {
+        let Some(_waiting) = Waiting::begin(&self.waiting, self.most_waiting) else { return Err(self.refuse()) };
+        match timeout(self.patience, Arc::clone(&self.places).acquire_owned()).await {
+            Ok(place) => Ok(place.expect("internal: the semaphore is never closed")),
+            Err(_) => Err(self.refuse()),
+        }
+    }
+
+    fn refuse(&self) -> Full {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        Full
+    }
+
+    /// Returns whether there would be more connections than places if that many were idle.
+    pub(crate) fn is_exceeded_by(&self, idle: usize) -> bool {
+        self.in_progress() + idle > self.most
+    }
+
+    pub(crate) fn in_progress(&self) -> usize {
+        self.most - self.places.available_permits()
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(waiting: &'a AtomicUsize, most: usize) -> Option<Self> {
+        let others = waiting.fetch_add(1, Ordering::Relaxed);
+        let this = Self(waiting);
+        (others < most).then_some(this)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_wait_in_order_and_for_a_time() {
+        let gate = Gate::new(1, 2, Duration::from_secs(5));
+        let place = gate.try_enter().unwrap();
+        assert!(gate.try_enter().is_none());
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut first, mut second) = (pin!(gate.enter()), Box::pin(gate.enter()));
+        assert!(first.as_mut().poll(&mut cx).is_pending());
+        assert!(second.as_mut().poll(&mut cx).is_pending());
+        assert_eq!((gate.in_progress(), gate.waiting()), (1, 2));
+        assert_eq!(gate.enter().await.unwrap_err(), Full, "the third waiting one");
+        assert_eq!((gate.refused(), gate.waiting()), (1, 2));
+        drop(place);
+        assert!(gate.try_enter().is_none(), "the place is that of the first");
+        let Poll::Ready(Ok(place)) = first.as_mut().poll(&mut cx) else { panic!("the first has no place") };
+        assert_eq!(second.await.unwrap_err(), Full, "in time");
+        assert_eq!((gate.refused(), gate.waiting()), (2, 0));
+        drop(place);
+        assert_eq!(gate.in_progress(), 0);
+    }
+}

@@ -1,0 +1,256 @@
+//! A connection that gives hyper the head of a chunked response without its body.
+//!
+//! hyper decodes the first bytes of a body together with the head. It has no way to stop, and does not show its place
+//! in a chunk. So a head that announces chunks is cut off here. The owner of the connection reads the body, or lets hyper.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+
+use hyper::rt;
+
+use super::stream::{Stream, inner};
+use millstream::internal::Owed;
+use millstream::internal::lease;
+
+/// Maximum length of a head that is cut off.
+const HEAD: usize = 8 << 10;
+
+/// hyper reads as from any stream.
+const PASSING: u8 = 0;
+/// The next bytes are the head of a response.
+const AWAITED: u8 = 1;
+/// hyper has the head, and gets no more.
+const HELD: u8 = 2;
+
+#[derive(Debug)]
+pub(crate) struct HeadFirst {
+    stream: Stream,
+    hold: Hold,
+    /// Whether the upstream takes no more bytes. Further ones are dropped, because hyper reads nothing after an error, and the
+    /// upstream may have answered before. If it has not, its end is read.
+    is_deaf: bool,
+}
+
+/// Holds the body of a response back from hyper, and counts what hyper holds of the request. Only the task that polls the
+/// connection uses it.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold(Arc<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    place: AtomicU8,
+    owed: Owed,
+}
+
+impl Hold {
+    /// For a connection by which hyper has sent nothing.
+    pub(crate) fn new() -> Self {
+        let held = Held::default();
+        held.owed.reset();
+        Self(Arc::new(held))
+    }
+
+    /// Awaits the head of a response to a request that hyper is about to write.
+    pub(crate) fn begin(&self) {
+        self.set_place(AWAITED);
+        self.0.owed.begin();
+    }
+
+    /// Records that hyper was given a frame of the request that it writes with so many bytes.
+    pub(crate) fn gave(&self, bytes: u64) {
+        self.0.owed.gave(bytes);
+    }
+
+    /// Returns whether hyper holds no bytes of the request. It gives none of them back with the connection.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.0.owed.is_settled()
+    }
+
+    fn place(&self) -> u8 {
+        self.0.place.load(Ordering::Relaxed)
+    }
+
+    fn set_place(&self, place: u8) {
+        self.0.place.store(place, Ordering::Relaxed);
+    }
+
+    /// Returns whether the body is held back. Then hyper has read nothing of it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.place() == HELD
+    }
+
+    /// Lets hyper read. The connection has to be polled then.
+    pub(crate) fn end(&self) {
+        self.set_place(PASSING);
+    }
+}
+
+impl HeadFirst {
+    pub(crate) fn new(stream: Stream, hold: Hold) -> Self {
+        Self { stream, hold, is_deaf: false }
+    }
+
+    pub(crate) fn into_inner(self) -> Stream {
+        self.stream
+    }
+
+    /// Turns the error of a peer that has gone into the success of `all`.
+    fn unless_deaf<T>(&mut self, written: Poll<io::Result<T>>, all: T) -> Poll<io::Result<T>> {
+        match written {
+            Poll::Ready(Err(error)) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                self.is_deaf = true;
+                Poll::Ready(Ok(all))
+            }
+            written => written,
+        }
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>, mut buf: rt::ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let max = buf.remaining().min(HEAD);
+        let mut lease = lease(max);
+        ready!(inner!(&mut self.stream, stream => lease.poll_read(cx, Pin::new(stream), max)))?;
+        let bytes = lease.as_ref();
+        match chunked_head(bytes) {
+            Some(len) => {
+                buf.put_slice(&bytes[..len]);
+                self.stream.unread(&bytes[len..]);
+                self.hold.set_place(HELD);
+            }
+            None => {
+                buf.put_slice(bytes);
+                self.hold.end();
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Returns the length of a whole head that announces chunks. hyper finds the same end: each line ends with CRLF, and an
+/// interim response, which another head follows, is not cut off.
+fn chunked_head(bytes: &[u8]) -> Option<usize> {
+    if !bytes.starts_with(b"HTTP/1.1 ") || bytes.get(9) == Some(&b'1') {
+        return None;
+    }
+    let (mut from, mut is_chunked) = (0, false);
+    loop {
+        let len = bytes[from..].iter().position(|&byte| byte == b'\n')?;
+        let line = bytes[from..from + len].strip_suffix(b"\r")?;
+        from += len + 1;
+        if line.is_empty() {
+            return is_chunked.then_some(from);
+        }
+        is_chunked |= line.eq_ignore_ascii_case(b"transfer-encoding: chunked");
+    }
+}
+
+impl rt::Read for HeadFirst {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: rt::ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        match this.hold.place() {
+            AWAITED => this.poll_head(cx, buf),
+            HELD => Poll::Pending,
+            _ => Pin::new(&mut this.stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl rt::Write for HeadFirst {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.is_deaf {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        Owed::wrote(Some(&self.hold.0.owed), &written, &[IoSlice::new(bytes)]);
+        self.unless_deaf(written, bytes.len())
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let all = slices.iter().map(|slice| slice.len()).sum();
+        if self.is_deaf {
+            return Poll::Ready(Ok(all));
+        }
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        Owed::wrote(Some(&self.hold.0.owed), &written, slices);
+        self.unless_deaf(written, all)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_deaf {
+            return Poll::Ready(Ok(()));
+        }
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.unless_deaf(flushed, ())
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_deaf {
+            return Poll::Ready(Ok(()));
+        }
+        let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.unless_deaf(shut, ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_head_of_chunks_is_cut_off() {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\nx: y\r\n\r\n";
+        assert_eq!(chunked_head(head.as_bytes()), Some(head.len()));
+        assert_eq!(chunked_head(format!("{head}1\r\na\r\n\r\n").as_bytes()), Some(head.len()));
+        for other in [
+            &head[..head.len() - 1],
+            "HTTP/1.1 200 OK\r\nx: y\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\n1\r\na\r\n\r\n",
+            "HTTP/1.1 103 Early Hints\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        ] {
+            assert_eq!(chunked_head(other.as_bytes()), None, "{other:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_response_is_read_although_the_upstream_takes_no_more() {
+        use millstream::net::Connector;
+        use std::future::poll_fn;
+        use std::io::Write as _;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stream = Connector::new().connect_to("127.0.0.1", port).await.unwrap();
+        let (mut upstream, _) = listener.accept().unwrap();
+        let mut connection = HeadFirst::new(Stream::Tcp(stream), Hold::new());
+        let mut connection = Pin::new(&mut connection);
+        let answer = b"HTTP/1.1 413 Content Too Large\r\n\r\n";
+        upstream.write_all(answer).unwrap();
+        // The response is read later than the connection is reset, by bytes that arrive after the end.
+        drop(upstream);
+        for _ in 0..100 {
+            let written = poll_fn(|cx| rt::Write::poll_write(connection.as_mut(), cx, b"upload")).await;
+            assert_eq!(written.unwrap(), 6);
+            poll_fn(|cx| rt::Write::poll_flush(connection.as_mut(), cx)).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert!(connection.is_deaf);
+        let mut got = [0; 100];
+        let mut buf = rt::ReadBuf::new(&mut got);
+        poll_fn(|cx| rt::Read::poll_read(connection.as_mut(), cx, buf.unfilled())).await.unwrap();
+        assert_eq!(buf.filled(), answer);
+        poll_fn(|cx| rt::Write::poll_shutdown(connection.as_mut(), cx)).await.unwrap();
+    }
+}

@@ -1,0 +1,281 @@
+//! A circuit breaker for the upstream.
+//!
+//! ```text
+//!           failures in a row
+//!   Closed ──────────────────▶ Open ──back-off──▶ HalfOpen: one request
+//!     ▲                         ▲                   │   │
+//!     │                         └──────it fails─────┘   │
+//!     └────────────────────────────it is answered───────┘
+//! ```
+//!
+//! 1. While half-open, one request at a time is sent. Its place is taken after the back-off, and at once from an upload by a
+//!    request without a body, so that a slow upload keeps no others out. Who has lost the place has no effect any more.
+//! 2. Requests that were sent before the circuit opened neither close nor open it again.
+//! 3. A request whose client leaves is neither a failure nor an answer.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::state::Circuit;
+
+pub(crate) struct Health {
+    /// Failures in a row that open the circuit; `u32::MAX`: none do.
+    most: u32,
+    back_off: Duration,
+    failures: AtomicU32,
+    opened: Mutex<Opened>,
+}
+
+#[derive(Default)]
+struct Opened {
+    /// `None` while the circuit is closed.
+    until: Option<Instant>,
+    probe: Option<Probe>,
+    /// Number of the last probe.
+    last: u64,
+    trips: u64,
+}
+
+/// The request that is sent while the circuit is half-open.
+struct Probe {
+    number: u64,
+    since: Instant,
+    has_body: bool,
+}
+
+/// A request that is sent. Dropped without an outcome if its client leaves.
+#[must_use]
+pub(crate) struct Trial<'a> {
+    health: &'a Health,
+    /// Number of the probe, if it is one.
+    probe: Option<u64>,
+}
+
+impl Health {
+    pub(crate) fn new(most: u32, back_off: Duration) -> Self {
+        Self { most, back_off, failures: AtomicU32::new(0), opened: Mutex::default() }
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Admits a request. `Err` is the time after which another may be admitted.
+    pub(crate) fn admit(&self, has_body: bool) -> Result<Trial<'_>, Duration> {
+        if self.failures() < self.most {
+            return Ok(Trial { health: self, probe: None });
+        }
+        let mut opened = self.opened();
+        let Some(until) = opened.until else { return Ok(Trial { health: self, probe: None }) };
+        let now = Instant::now();
+        if now < until {
+            return Err(until - now);
+        }
+        let keeps = |probe: &Probe| (has_body || !probe.has_body) && now.duration_since(probe.since) < self.back_off;
+        if opened.probe.as_ref().is_some_and(keeps) {
+            return Err(self.back_off);
+        }
+        opened.last += 1;
+        let number = opened.last;
+        opened.probe = Some(Probe { number, since: now, has_body });
+        Ok(Trial { health: self, probe: Some(number) })
+    }
+
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn circuit(&self) -> Circuit {
+        match self.opened().until {
+            None => Circuit::Closed,
+            Some(until) if until <= Instant::now() => Circuit::HalfOpen,
+            Some(_) => Circuit::Open,
+        }
+    }
+
+    pub(crate) fn trips(&self) -> u64 {
+        self.opened().trips
+    }
+
+    fn open(&self, opened: &mut Opened) {
+        // A back-off that exceeds the clock is one of 30 years.
+        let now = Instant::now();
+        let until = now.checked_add(self.back_off).unwrap_or(now + Duration::from_secs(1_000_000_000));
+        opened.until = Some(until);
+        opened.trips += 1;
+    }
+}
+
+impl Opened {
+    /// Returns whether a request has the place of the probe.
+    fn is_place_of(&self, trial: &Trial<'_>) -> bool {
+        self.probe.as_ref().map(|probe| probe.number) == trial.probe
+    }
+}
+
+impl Trial<'_> {
+    /// The upstream has sent the head of a response.
+    pub(crate) fn answered(self) {
+        let health = self.health;
+        if self.probe.is_some() {
+            // The lock is held for both: a failure in between would open a circuit without failures, which no probe closes.
+            let mut opened = health.opened();
+            if opened.is_place_of(&self) {
+                opened.until = None;
+                health.failures.store(0, Ordering::Relaxed);
+            }
+        } else if matches!(health.failures(), 1.. if health.failures() < health.most) {
+            let opened = health.opened();
+            if opened.until.is_none() {
+                health.failures.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The upstream cannot be reached, or has ended the connection, or is too slow.
+    pub(crate) fn failed(self) {
+        let health = self.health;
+        if health.most == u32::MAX {
+            return;
+        }
+        let mut opened = health.opened();
+        if self.probe.is_some() {
+            if opened.is_place_of(&self) {
+                health.open(&mut opened);
+            }
+        } else if opened.until.is_none() {
+            let failures = health.failures.load(Ordering::Relaxed) + 1;
+            if failures >= health.most {
+                health.open(&mut opened);
+            }
+            // Read without the lock: last, so that who sees it sees the open circuit.
+            health.failures.store(failures, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        if self.probe.is_some() {
+            let mut opened = self.health.opened();
+            if opened.is_place_of(self) {
+                opened.probe = None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    const BACK_OFF: Duration = Duration::from_secs(8);
+
+    fn broken(health: &Health) {
+        for _ in 0..3 {
+            health.admit(false).unwrap().failed();
+        }
+        assert_eq!((health.circuit(), health.trips()), (Circuit::Open, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_in_a_row_open_it_and_one_answer_closes_it() {
+        let health = Health::new(3, BACK_OFF);
+        for _ in 0..4 {
+            health.admit(false).unwrap().failed();
+            health.admit(false).unwrap().failed();
+            health.admit(false).unwrap().answered();
+        }
+        assert_eq!((health.circuit(), health.failures()), (Circuit::Closed, 0), "not in a row");
+        broken(&health);
+        assert_eq!(health.admit(false).err(), Some(BACK_OFF));
+        advance(BACK_OFF / 2).await;
+        assert_eq!(health.admit(false).err(), Some(BACK_OFF / 2));
+        advance(BACK_OFF / 2).await;
+        assert_eq!(health.circuit(), Circuit::HalfOpen);
+        let probe = health.admit(false).unwrap();
+        assert_eq!(health.admit(false).err(), Some(BACK_OFF), "one probe at a time");
+        probe.failed();
+        assert_eq!((health.admit(false).err(), health.trips()), (Some(BACK_OFF), 2));
+        advance(BACK_OFF).await;
+        health.admit(false).unwrap().answered();
+        assert_eq!((health.circuit(), health.failures()), (Circuit::Closed, 0));
+        assert!(health.admit(false).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_whose_client_leaves_makes_room_for_another() {
+        let health = Health::new(3, BACK_OFF);
+        broken(&health);
+        advance(BACK_OFF).await;
+        drop(health.admit(false).unwrap());
+        health.admit(false).unwrap().answered();
+        assert_eq!(health.circuit(), Circuit::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_probe_keeps_no_others_out() {
+        let health = Health::new(3, BACK_OFF);
+        broken(&health);
+        advance(BACK_OFF).await;
+        let upload = health.admit(true).unwrap();
+        assert_eq!(health.admit(true).err(), Some(BACK_OFF), "another upload waits");
+        let probe = health.admit(false).unwrap();
+        assert_eq!(health.admit(false).err(), Some(BACK_OFF));
+        upload.answered();
+        assert_eq!(health.circuit(), Circuit::HalfOpen, "the upload has lost its place");
+        advance(BACK_OFF).await;
+        let next = health.admit(true).unwrap();
+        probe.failed();
+        assert_eq!((health.circuit(), health.trips()), (Circuit::HalfOpen, 1), "the first probe has lost its place");
+        assert_eq!(health.admit(true).err(), Some(BACK_OFF), "and does not free it");
+        next.answered();
+        assert_eq!((health.circuit(), health.failures()), (Circuit::Closed, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_sent_before_has_no_effect() {
+        let health = Health::new(3, BACK_OFF);
+        let (good, bad) = (health.admit(false).unwrap(), health.admit(false).unwrap());
+        broken(&health);
+        good.answered();
+        assert_eq!(health.circuit(), Circuit::Open);
+        advance(BACK_OFF).await;
+        bad.failed();
+        assert_eq!((health.circuit(), health.trips()), (Circuit::HalfOpen, 1));
+    }
+
+    #[test]
+    fn a_failure_while_a_probe_is_answered_opens_it_or_is_forgotten() {
+        // Several threads, so that one waits for the lock while another takes it.
+        for n in 0..1000 {
+            let health = Health::new(1, Duration::ZERO);
+            let late = [(); 3].map(|()| health.admit(false).unwrap());
+            health.admit(false).unwrap().failed();
+            let probe = health.admit(false).unwrap();
+            std::thread::scope(|scope| {
+                for late in late {
+                    scope.spawn(|| {
+                        while health.circuit() != Circuit::Closed && health.trips() == 1 {
+                            std::hint::spin_loop();
+                        }
+                        late.failed();
+                    });
+                }
+                probe.answered();
+            });
+            assert_eq!(health.failures() > 0, health.circuit() != Circuit::Closed, "round {n}");
+        }
+    }
+
+    #[test]
+    fn without_a_limit_it_stays_closed() {
+        let health = Health::new(u32::MAX, BACK_OFF);
+        health.admit(false).unwrap().failed();
+        assert_eq!((health.circuit(), health.failures()), (Circuit::Closed, 0));
+    }
+}

@@ -1,0 +1,214 @@
+//! An HTTP/1 connection to the upstream. hyper speaks for it; it is polled by the request that uses it, not by a task of
+//! its own, so that a head or a frame needs no wake-up between tasks.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http1::{Builder, Connection, SendRequest};
+use tokio::task::unconstrained;
+
+use super::chunked::Chunked;
+use super::head_first::{HeadFirst, Hold};
+use super::request_body::OutBody;
+use super::stream::Stream;
+use millstream::internal::Framing;
+
+/// Bytes of a response that hyper reads ahead of the client.
+const AHEAD: usize = 64 << 10;
+
+/// In a box, because it moves between the pool, the request and the body of the response.
+pub(crate) struct Http1(Box<Inner>);
+
+struct Inner {
+    sender: SendRequest<OutBody>,
+    /// `None` after its end: hyper gives back what it has not sent when the connection is dropped.
+    connection: Option<Connection<HeadFirst, OutBody>>,
+    hold: Hold,
+    is_plain: bool,
+}
+
+/// Limits of the heads of responses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadLimits {
+    pub(crate) bytes: usize,
+    pub(crate) fields: usize,
+}
+
+/// The number of fields for which hyper needs no allocation.
+pub(crate) const FIELDS: usize = 100;
+
+impl Http1 {
+    /// Returns the connection; `None` if hyper refuses the stream, which it never does.
+    pub(crate) fn new(stream: Stream, limits: HeadLimits) -> Option<Self> {
+        let is_plain = stream.is_plain();
+        let mut builder = Builder::new();
+        builder.max_buf_size(limits.bytes.max(AHEAD)).max_header_size(limits.bytes);
+        if limits.fields != FIELDS {
+            builder.max_headers(limits.fields);
+        }
+        let hold = Hold::new();
+        let handshake = pin!(builder.handshake(HeadFirst::new(stream, hold.clone())));
+        // An HTTP/1 handshake exchanges no bytes.
+        match handshake.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok((sender, connection))) => {
+                Some(Self(Box::new(Inner { sender, connection: Some(connection), hold, is_plain })))
+            }
+            Poll::Ready(Err(_)) | Poll::Pending => None,
+        }
+    }
+
+    /// Reads and writes what the connection can.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) {
+        // An error is also that of the request or of its body.
+        if let Some(connection) = &mut self.0.connection
+            && Pin::new(connection).poll(cx).is_ready()
+        {
+            self.0.connection = None;
+        }
+    }
+
+    /// Returns whether the connection may carry a request, after it was polled without a waker, because its last user
+    /// has gone.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.poll(&mut Context::from_waker(Waker::noop()));
+        self.is_ready()
+    }
+
+    /// As [`is_idle`](Self::is_idle), if hyper has noticed the end of the last response.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.0.connection.is_some() && self.0.sender.is_ready()
+    }
+
+    /// Sends a request and receives the head of its response. Its body may be [held](Self::holds_body).
+    pub(crate) async fn send(
+        &mut self,
+        mut request: Request<OutBody>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<OutBody>>> {
+        // Only the connection makes progress, and the response is looked for whenever it has been polled. So the response
+        // needs no waker, which would have the task polled twice; nor may it be held back by the task's budget then.
+        self.0.hold.begin();
+        let length = request.body().size_hint().exact();
+        let framing = Framing::of_request(request.headers(), length);
+        request.body_mut().count_in(&self.0.hold, framing);
+        let mut answered = pin!(unconstrained(self.0.sender.try_send_request(request)));
+        poll_fn(|cx| {
+            self.poll(cx);
+            answered.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        })
+        .await
+    }
+
+    /// Returns whether the response has a chunked body of which hyper has read nothing, and hyper holds nothing of the
+    /// request: an upstream may answer before it has received all of it.
+    pub(crate) fn holds_body(&self) -> bool {
+        self.0.connection.is_some() && self.0.hold.is_held() && self.is_settled()
+    }
+
+    /// Returns whether hyper holds no bytes that it was given for the upstream.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.0.hold.is_settled()
+    }
+
+    /// Lets hyper read the body.
+    pub(crate) fn release(&mut self) {
+        self.0.hold.end();
+    }
+
+    /// Sends a request that asks for another protocol. A task of its own drives the connection, up to the change.
+    pub(crate) async fn upgrade(self, request: Request<OutBody>) -> hyper::Result<Response<Incoming>> {
+        let Inner { mut sender, connection, .. } = *self.0;
+        if let Some(connection) = connection {
+            tokio::spawn(connection.with_upgrades());
+        }
+        sender.send_request(request).await
+    }
+
+    /// Returns whether the bytes of a body are on the socket as they are.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.is_plain
+    }
+
+    /// Takes the connection from hyper, at the start of a chunked body that is held.
+    pub(crate) fn into_chunked(self, body: Incoming, limits: HeadLimits) -> Chunked {
+        // Its end would be an error of the body.
+        drop(body);
+        let (mut stream, rest) = self.into_stream().expect("internal: a connection that holds a body");
+        stream.unread(&rest);
+        Chunked::new(stream, limits.bytes, limits.fields)
+    }
+
+    /// Takes the connection from hyper, with the bytes that it has read and not used; `None` if it has ended.
+    pub(crate) fn into_stream(self) -> Option<(Stream, Bytes)> {
+        let parts = self.0.connection?.into_parts();
+        Some((parts.io.into_inner(), parts.read_buf))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body::Body as _;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use millstream::net::TcpListener;
+
+    const LIMITS: HeadLimits = HeadLimits { bytes: 16 << 10, fields: FIELDS };
+
+    /// Returns a connection to an upstream that takes few bytes before it reads, and the upstream.
+    async fn connected() -> (Http1, tokio::net::TcpStream) {
+        let listener = TcpListener::builder().high_mark(4 << 10).bind("127.0.0.1:0").await.unwrap();
+        socket2::SockRef::from(&listener).set_send_buffer_size(4 << 10).unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4 << 10).unwrap();
+        let upstream = socket.connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        (Http1::new(Stream::Tcp(stream), LIMITS).unwrap(), upstream)
+    }
+
+    fn request(field: usize) -> Request<OutBody> {
+        Request::get("/").header("x-long", "a".repeat(field)).body(OutBody::empty()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_connection_stays_with_hyper_while_that_holds_a_part_of_the_request() {
+        for (field, is_settled) in [(10, true), (4 << 20, false)] {
+            let (mut connection, mut upstream) = connected().await;
+            let early = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nend\r\n0\r\n\r\n";
+            upstream.write_all(early.as_bytes()).await.unwrap();
+            let mut response = connection.send(request(field)).await.map_err(TrySendError::into_error).unwrap();
+            assert_eq!((connection.holds_body(), connection.is_settled()), (is_settled, is_settled), "{field}");
+
+            // The rest of the request is sent.
+            connection.release();
+            let reads = tokio::spawn(async move {
+                let (mut got, mut piece) = (Vec::new(), vec![0; 64 << 10]);
+                while !got.ends_with(b"\r\n\r\n") {
+                    let n = upstream.read(&mut piece).await.unwrap();
+                    assert!(n > 0, "the request is cut off behind {} bytes", got.len());
+                    got.extend_from_slice(&piece[..n]);
+                }
+                got.len()
+            });
+            let mut data = 0;
+            poll_fn(|cx| {
+                loop {
+                    connection.poll(cx);
+                    match std::task::ready!(Pin::new(response.body_mut()).poll_frame(cx)) {
+                        Some(frame) => data += frame.unwrap().data_ref().map_or(0, Bytes::len),
+                        None if connection.is_settled() => return Poll::Ready(()),
+                        None => return Poll::Pending,
+                    }
+                }
+            })
+            .await;
+            assert_eq!(data, 3);
+            assert!(reads.await.unwrap() > field);
+        }
+    }
+}

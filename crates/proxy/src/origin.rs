@@ -1,0 +1,83 @@
+//! Connections to the upstream: how they are opened, and which version of HTTP they speak.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+#[cfg(feature = "tls")]
+use super::error::HandshakeError;
+use super::failure::Failure;
+#[cfg(feature = "tls")]
+use super::secure::Secure;
+use super::stream::Stream;
+use super::upstream::Upstream;
+
+pub(crate) struct Origin {
+    pub(crate) upstream: Upstream,
+    /// Time limit of a connection, with its handshake.
+    pub(crate) limit: Duration,
+    #[cfg(feature = "tls")]
+    secure: Option<Secure>,
+    /// Whether the last connection that could have agreed on HTTP/2 has not.
+    chose_http1: AtomicBool,
+}
+
+impl Origin {
+    #[cfg(not(feature = "tls"))]
+    pub(crate) fn new(upstream: Upstream, limit: Duration) -> Self {
+        Self { upstream, limit, chose_http1: AtomicBool::new(false) }
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn new(upstream: Upstream, limit: Duration, secure: Option<Secure>) -> Self {
+        Self { upstream, limit, secure, chose_http1: AtomicBool::new(false) }
+    }
+
+    /// Returns whether a connection may speak HTTP/1.1.
+    pub(crate) fn has_http1(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if let Some(secure) = &self.secure {
+            return secure.has_http1();
+        }
+        !self.upstream.is_http2()
+    }
+
+    /// Returns whether a connection may speak HTTP/2.
+    pub(crate) fn has_http2(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if let Some(secure) = &self.secure {
+            return secure.has_http2();
+        }
+        self.upstream.is_http2()
+    }
+
+    /// Returns whether the next connection should be waited for, because it will probably be shared.
+    pub(crate) fn expects_http2(&self) -> bool {
+        self.has_http2() && !self.chose_http1.load(Ordering::Relaxed)
+    }
+
+    /// Connects; with `http1`, for HTTP/1.1 only. Also returns whether HTTP/2 is spoken.
+    pub(crate) async fn connect(&self, http1: bool) -> Result<(Stream, bool), Failure> {
+        let connecting = self.upstream.connect(self.limit);
+        #[cfg(feature = "tls")]
+        if let Some(secure) = &self.secure {
+            let deadline = tokio::time::Instant::now().checked_add(self.limit);
+            let Stream::Tcp(stream) = connecting.await.map_err(Failure::Connect)? else {
+                unreachable!("internal: a secured address is one of TCP");
+            };
+            let shaking = secure.connect(stream, http1);
+            let shaken = match deadline {
+                Some(deadline) => tokio::time::timeout_at(deadline, shaking).await.map_err(std::io::Error::from),
+                None => Ok(shaking.await),
+            };
+            let failed = |error| Failure::Handshake(HandshakeError::new(&self.upstream, error));
+            let stream = shaken.and_then(|shaken| shaken).map_err(failed)?;
+            let is_http2 = stream.is_http2();
+            if !http1 {
+                self.chose_http1.store(!is_http2, Ordering::Relaxed);
+            }
+            return Ok((Stream::Tls(stream), is_http2));
+        }
+        let _ = http1;
+        Ok((connecting.await.map_err(Failure::Connect)?, self.upstream.is_http2()))
+    }
+}

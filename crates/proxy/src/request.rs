@@ -1,0 +1,206 @@
+//! Requests as the upstream gets them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TE, TRANSFER_ENCODING};
+use http::uri::{PathAndQuery, Uri};
+use http::{Method, Request, StatusCode, Version};
+use http_body::Body;
+use hyper::upgrade::OnUpgrade;
+
+use super::builder::Options;
+use super::failure::Failure;
+use super::fields;
+use super::origin::Origin;
+use super::request_body::{BoxError, OutBody, Upload};
+use millstream::internal::identity;
+
+/// A request for the upstream, whatever version that speaks: the target is a path, and the host is in its field.
+pub(crate) struct Outgoing {
+    pub(crate) request: Request<OutBody>,
+    pub(crate) upload: Option<Arc<Upload>>,
+    /// The client's side of a change of the protocol, if the request asks for one.
+    pub(crate) change: Option<OnUpgrade>,
+}
+
+impl Outgoing {
+    pub(crate) fn new<B>(mut request: Request<B>, origin: &Origin, options: &Options) -> Result<Self, Failure>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let version = request.version();
+        let path = match request.uri().path_and_query() {
+            Some(path) if *request.method() != Method::CONNECT => rooted(path),
+            _ => {
+                let text = "this proxy forwards requests with a path only";
+                return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
+            }
+        };
+        if fields::ends_here(&mut request) {
+            return Err(match *request.method() {
+                Method::OPTIONS => Failure::Refused(StatusCode::OK, "this proxy forwards requests"),
+                _ => Failure::Refused(StatusCode::NOT_IMPLEMENTED, "this proxy forwards requests and shows none"),
+            });
+        }
+        if fields::has_other_coding(request.headers()) {
+            let text = "this proxy passes on no transfer coding but chunked";
+            return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
+        }
+        if !fields::has_one_length(request.headers_mut()) {
+            return Err(Failure::Refused(StatusCode::BAD_REQUEST, "the request has no valid length"));
+        }
+        let may_change = origin.has_http1() && version == Version::HTTP_11;
+        let protocol = fields::upgrade(request.headers()).filter(|_| may_change);
+        // A client of IPv4 may have come by a socket of IPv6.
+        let peer = identity::peer(request.extensions()).map(|peer| peer.to_canonical());
+        let is_tls = identity::connection(request.extensions()).is_some_and(|connection| connection.is_tls());
+        let by_connection = HeaderValue::from_static(if is_tls { "https" } else { "http" });
+        let scheme = options.scheme.as_ref().unwrap_or(&by_connection);
+        fields::forward(&mut request, peer, scheme, options.forwarded);
+        let change = protocol.map(|protocol| {
+            fields::set_upgrade(request.headers_mut(), protocol);
+            hyper::upgrade::on(&mut request)
+        });
+        *request.uri_mut() = Uri::from(path);
+        request.extensions_mut().clear();
+        let (mut parts, body) = request.into_parts();
+        let (body, upload) = OutBody::new(body);
+        if upload.is_none() && parts.headers.contains_key(CONTENT_LENGTH) {
+            // If a layer has read the body, the upstream would take the next request for it.
+            parts.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        let mut request = Request::from_parts(parts, body);
+        if upload.is_some() && version >= Version::HTTP_11 && fields::expects_continue(request.headers()) {
+            hold(&mut request);
+        }
+        Ok(Self { request, upload, change })
+    }
+}
+
+/// Returns the path. The empty one of an absolute target, which a query or a fragment may follow, is the root (RFC 9110
+/// §4.2.3).
+fn rooted(path: &PathAndQuery) -> PathAndQuery {
+    match path.as_str() {
+        // Also how http shows the empty path, which is no path of a target.
+        "/" => PathAndQuery::from_static("/"),
+        text if text.starts_with('?') => format!("/{text}").parse().expect("internal: a path"),
+        _ => path.clone(),
+    }
+}
+
+/// Holds the body back until the upstream sends `100 Continue`.
+fn hold(request: &mut Request<OutBody>) {
+    let want = Mutex::new(Some(request.body_mut().hold()));
+    hyper::ext::on_informational(request, move |interim| {
+        if interim.status() == StatusCode::CONTINUE
+            && let Some(want) = want.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            // Fails only if the body has gone.
+            let _ = want.send(());
+        }
+    });
+}
+
+/// Makes a request one of HTTP/1.1, which names the host in its field.
+pub(crate) fn into_http1(request: &mut Request<OutBody>, origin: &Origin) {
+    *request.version_mut() = Version::HTTP_11;
+    if let Some(host) = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
+        request.headers_mut().insert(HOST, host);
+    }
+    *request.uri_mut() = path(request);
+    let is_unknown = !request.body().is_end_stream() && request.body().size_hint().exact().is_none();
+    let fields = request.headers_mut();
+    fields::join_cookies(fields);
+    fields.remove(TE);
+    // Requests by HTTP/1.0 may have none.
+    fields.entry(HOST).or_insert_with(|| origin.upstream.host());
+    if is_unknown {
+        // Otherwise hyper sends no body with a GET.
+        fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
+/// Makes a request one of HTTP/2, which names the host in its target.
+pub(crate) fn into_http2(request: &mut Request<OutBody>, origin: &Origin) {
+    *request.version_mut() = Version::HTTP_2;
+    // hyper does not tell of interim responses: a body that waits for one is sent.
+    request.extensions_mut().clear();
+    let fields = request.headers_mut();
+    fields.remove(TRANSFER_ENCODING);
+    let host = fields.remove(HOST).and_then(|host| host.to_str().ok()?.parse().ok());
+    let authority = host.unwrap_or_else(|| origin.upstream.authority().clone());
+    let path = path(request).into_parts().path_and_query.expect("internal: a target with a path");
+    let uri = Uri::builder().scheme(origin.upstream.scheme()).authority(authority).path_and_query(path);
+    *request.uri_mut() = uri.build().expect("internal: parts of valid URIs");
+}
+
+fn path(request: &Request<OutBody>) -> Uri {
+    Uri::from(request.uri().path_and_query().expect("internal: a target with a path").clone())
+}
+
+/// Returns the head of a request. Its extensions are those of one attempt.
+pub(crate) fn head(request: &Request<OutBody>) -> Request<()> {
+    let mut head = Request::new(());
+    *head.method_mut() = request.method().clone();
+    *head.uri_mut() = request.uri().clone();
+    *head.version_mut() = request.version();
+    *head.headers_mut() = request.headers().clone();
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::Full;
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    fn origin() -> Origin {
+        #[cfg(feature = "tls")]
+        return Origin::new("mill:80".parse().unwrap(), Duration::MAX, None);
+        #[cfg(not(feature = "tls"))]
+        Origin::new("mill:80".parse().unwrap(), Duration::MAX)
+    }
+
+    #[tokio::test]
+    async fn a_body_is_held_back_where_the_upstream_can_ask_for_it() {
+        let origin = origin();
+        let options = Options::default();
+        for (expects, version, is_http2, waits) in [
+            ("100-continue", Version::HTTP_11, false, true),
+            ("100-continue", Version::HTTP_2, false, true),
+            ("100-continue", Version::HTTP_11, true, false),
+            ("100-continue", Version::HTTP_10, false, false),
+            ("other", Version::HTTP_11, false, false),
+        ] {
+            let request = Request::post("/").version(version).header("expect", expects);
+            let request = request.body(Full::new(Bytes::from_static(b"hello"))).unwrap();
+            let Ok(Outgoing { mut request, .. }) = Outgoing::new(request, &origin, &options) else {
+                panic!("the request is refused")
+            };
+            let into = if is_http2 { into_http2 } else { into_http1 };
+            into(&mut request, &origin);
+            let polled = Pin::new(request.body_mut()).poll_frame(&mut Context::from_waker(Waker::noop()));
+            assert_eq!(polled.is_pending(), waits, "{expects} by {version:?}, HTTP/2: {is_http2}");
+        }
+    }
+
+    #[test]
+    fn a_request_changes_its_version_there_and_back() {
+        let origin = origin();
+        let request = Request::get("/a?b").header("host", "other:81").body(Full::<Bytes>::default()).unwrap();
+        let Ok(Outgoing { mut request, .. }) = Outgoing::new(request, &origin, &Options::default()) else {
+            panic!("the request is refused")
+        };
+        for _ in 0..2 {
+            into_http2(&mut request, &origin);
+            assert_eq!((request.uri().to_string(), request.version()), ("http://other:81/a?b".into(), Version::HTTP_2));
+            assert!(!request.headers().contains_key(HOST));
+            into_http1(&mut request, &origin);
+            assert_eq!((request.uri().to_string(), request.version()), ("/a?b".into(), Version::HTTP_11));
+            assert_eq!(request.headers()[HOST], "other:81");
+        }
+    }
+}

@@ -1,4 +1,0 @@
-//! `relay`: the parts of a reverse proxy.
-
-mod head;
-mod proxy;
