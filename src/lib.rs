@@ -27,7 +27,7 @@
 //! | read, write, replace and extend files | [`fs`] |
 //! | copy or relay | [`copy`](mod@copy) |
 //! | gather on streams of other crates | [`codec`] |
-//! | have request ids, traces, measurements, compression | `middleware` (a feature) |
+//! | measure or compress responses | `middleware` (a feature) |
 //! | see which paths were taken | [`metrics::Snapshot`] |
 //! | see what this machine lacks, and why | [`Capabilities`] |
 //! | test a wrapper between hyper and the stream | [`testing::assert_vectored`]: many make hyper copy every byte |
@@ -53,8 +53,7 @@
 //! | `body` | | [`body`]: `Batch`, `from_reader` and `ranges`; with `fs` also `FileBody` and `save` |
 //! | `compress` | | `body::Compress`: gzip, br and zstd; also a layer of `middleware`, and events of `sse`; implies `body` |
 //! | `digest` | | `body::Save`: digests of what is saved, checked against header fields; implies `body` and `fs` |
-//! | `middleware` | | `middleware`: request ids, trace context, measurements, allowed hosts; implies `server` |
-//! | `canary` | | `middleware::CanaryLayer`: a share of the answers by another path; implies `middleware` |
+//! | `middleware` | | `middleware`: measurements; implies `server` |
 //! | `axum` | | the listeners implement `axum::serve::Listener` |
 //! | `client` | | `net::Connector` for `hyper_util::client::legacy::Client` |
 //! | `disk` | | `sse::log::disk`: a log of events in a directory; implies `sse` and `fs` |
@@ -102,7 +101,6 @@
     not(all(
         not(portable),
         feature = "axum",
-        feature = "canary",
         feature = "client",
         feature = "codec",
         feature = "compress",
@@ -160,15 +158,20 @@ pub mod internal {
     pub use crate::buf::lease;
     #[cfg(feature = "copy")]
     pub use crate::copy::{both::Both, moving::Moving};
+    pub use crate::counters::{Counter, count};
+    #[cfg(feature = "middleware")]
+    pub use crate::middleware::measure::request_id::RequestId;
     pub use crate::net::{owed::Owed, stream::Rewind};
     #[cfg(feature = "server")]
     pub use crate::server::body_error::status_of;
     #[cfg(feature = "server")]
-    pub use crate::server::framing::Framing;
+    pub use crate::server::framing::{Framing, is_events};
+    #[cfg(feature = "server")]
+    pub use crate::server::host::{Host, Name};
     /// Who the client of a request is.
     #[cfg(feature = "server")]
     pub mod identity {
-        pub use crate::server::identity::{connection, peer};
+        pub use crate::server::identity::{connection, connection_slot, peer};
     }
 
     /// Maximum length of a mapping.

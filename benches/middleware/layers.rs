@@ -26,9 +26,9 @@ use http_body_util::Full;
 use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response};
-use millstream::middleware::{CanaryLayer, StampLayer};
 use millstream::net::{SendStrategy, TcpListener, TcpStream};
 use millstream::server::Connection;
+use millstream_layers::{CanaryLayer, StampLayer};
 use tower::{Layer, Service, service_fn};
 
 use super::Work;

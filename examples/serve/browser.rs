@@ -22,8 +22,8 @@ use super::upload::Uploads;
 use super::{App, Numbers, until_interrupted};
 use chromium::Chromium;
 use millstream::Capabilities;
-use millstream::middleware::AllowedHostsLayer;
 use millstream::net::TcpListener;
+use millstream_layers::AllowedHostsLayer;
 
 mod chromium;
 

@@ -19,11 +19,12 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use millstream::Capabilities;
 use millstream::files::{Files, FilesBody};
-use millstream::middleware::{AllowedHostsLayer, Measure, Route as Name};
+use millstream::middleware::{Measure, Route as Name};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
 use millstream::server::{RequestBody, UntilDrain, until_drain};
 use millstream::sse::{EventBody, Hub};
+use millstream_layers::AllowedHostsLayer;
 use tower::Layer;
 
 use common::{Options, Reply, Route, cli, route};

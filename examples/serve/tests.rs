@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Parser;
-use millstream::middleware::AllowedHostsLayer;
 use millstream::net::TcpListener;
+use millstream_layers::AllowedHostsLayer;
 use testkit::alone;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;

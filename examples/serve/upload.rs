@@ -110,7 +110,7 @@ mod tests {
             root: dir.path().to_owned(),
             workers: std::num::NonZero::<usize>::MIN,
         };
-        let hosts = || millstream::middleware::AllowedHostsLayer::local();
+        let hosts = || millstream_layers::AllowedHostsLayer::local();
         let (metrics, sites) = (options.listen, crate::Site::default());
         let start = move || crate::Numbers::start(metrics, false, None, hosts()).unwrap();
         let numbers = tokio::task::spawn_blocking(start).await.unwrap();

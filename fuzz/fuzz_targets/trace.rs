@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use arbitrary::Arbitrary;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use libfuzzer_sys::fuzz_target;
-use millstream::middleware::{RequestId, StampLayer, TraceParent};
+use millstream_layers::{RequestId, StampLayer, TraceParent};
 use millstream::net::CountedIo;
 use millstream::server::{Connection, Trusted};
 use millstream_fuzz::run;

@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use libfuzzer_sys::fuzz_target;
-use millstream::middleware::AllowedHostsLayer;
+use millstream_layers::AllowedHostsLayer;
 use millstream::server::Trusted;
 
 #[derive(Arbitrary, Debug)]

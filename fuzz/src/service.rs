@@ -10,9 +10,10 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use millstream::files::Files;
-use millstream::middleware::{CanaryLayer, CompressLayer, Measure, StampLayer};
+use millstream::middleware::{CompressLayer, Measure};
 use millstream::server::{HttpService, RequestBody};
 use millstream::sse::{Event, Hub};
+use millstream_layers::{CanaryLayer, StampLayer};
 use tower::{ServiceBuilder, service_fn};
 
 use crate::{AnyBody, BoxError, boxed};

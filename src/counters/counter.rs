@@ -12,8 +12,11 @@ macro_rules! counters {
         gauges { $($(#[doc = $gauge_doc:literal])+ $gauge:ident => $gauge_field:ident,)+ }
         $($(#[doc = $doc:literal])+ $name:ident => $field:ident,)+
     ) => {
+        /// A count since the start of the process, documented as a field of [`Snapshot`].
         #[derive(Clone, Copy, Debug)]
-        pub(crate) enum Counter { $($name,)+ }
+        #[non_exhaustive]
+        #[expect(missing_docs, reason = "the fields of Snapshot have them")]
+        pub enum Counter { $($name,)+ }
 
         /// Values that go up and down. One thread may subtract what another thread added.
         #[derive(Clone, Copy, Debug)]
@@ -281,8 +284,9 @@ impl fmt::Display for Snapshot {
     }
 }
 
+/// Adds `n` to a counter.
 #[inline]
-pub(crate) fn count(counter: Counter, n: u64) {
+pub fn count(counter: Counter, n: u64) {
     shard::with(|shard, adder| adder.add(&shard.numbers[counter as usize], n));
 }
 

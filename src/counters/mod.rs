@@ -21,8 +21,8 @@ mod shard;
 pub(crate) mod span;
 pub(crate) mod token_bucket;
 
-pub use counter::Snapshot;
-pub(crate) use counter::{Counter, Gauge, Present, QUEUED, count};
+pub use counter::{Counter, Snapshot, count};
+pub(crate) use counter::{Gauge, Present, QUEUED};
 pub use histogram::{Bucket, Histogram, Quantile};
 pub use labels::ResponseOutcome;
 pub use requests::{Requests, Responses};

@@ -13,13 +13,14 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use self::exchange::Exchange;
-use super::request_id::RequestId;
+use self::request_id::RequestId;
 use crate::counters::labels;
 
 pub use self::body::MeasureBody;
 
 mod body;
 mod exchange;
+pub(crate) mod request_id;
 
 /// A layer that measures responses to their last byte. The numbers are read as [`Requests`](crate::counters::Requests)
 /// and [`Snapshot`](crate::counters::Snapshot), or exported by [`prometheus_text`](crate::metrics::prometheus_text).

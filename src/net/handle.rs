@@ -136,7 +136,7 @@ impl Handle {
 
     /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if the ring it asks for is missing; `None` once the
     /// stream is closed.
-    pub(crate) fn effective_strategy(&self) -> Option<SendStrategy> {
+    pub fn effective_strategy(&self) -> Option<SendStrategy> {
         self.egress().map(|egress| egress.effective_strategy())
     }
 

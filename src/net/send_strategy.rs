@@ -5,9 +5,8 @@ use std::io;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Strategy of a stream's writes. All strategies send the same bytes in the same order; each disables an optimization
-/// of
-/// [`Auto`](Self::Auto), or uses an existing ring.
+/// Strategy of a stream's writes. All strategies send the same bytes in the same order; each disables an
+/// optimization of [`Auto`](Self::Auto), or uses an existing ring.
 ///
 /// Set for new streams by the builders of listeners and connectors, and for a live one by
 /// [`Handle::set_send_strategy`](super::Handle::set_send_strategy). A change takes effect with the next write or flush.
@@ -33,7 +32,8 @@ pub enum SendStrategy {
 impl SendStrategy {
     const ALL: [Self; 5] = [Self::Auto, Self::Uring, Self::Epoll, Self::NoSendfile, Self::NoCork];
 
-    fn name(self) -> &'static str {
+    /// Returns the name that [`Display`](fmt::Display) writes and [`FromStr`] reads.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Uring => "uring",
@@ -46,7 +46,7 @@ impl SendStrategy {
 
 impl fmt::Display for SendStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(self.as_str())
     }
 }
 
@@ -55,8 +55,8 @@ impl FromStr for SendStrategy {
 
     /// Parses the name written by [`Display`](fmt::Display); the error, `ErrorKind::InvalidInput`, lists all names.
     fn from_str(name: &str) -> io::Result<Self> {
-        Self::ALL.into_iter().find(|strategy| strategy.name() == name).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
+        Self::ALL.into_iter().find(|strategy| strategy.as_str() == name).ok_or_else(|| {
+            let names = Self::ALL.map(Self::as_str).join(", ");
             io::Error::new(io::ErrorKind::InvalidInput, format!("`{name}` is not a send strategy; use one of {names}"))
         })
     }

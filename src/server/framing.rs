@@ -81,7 +81,7 @@ fn has_no_body(status: StatusCode) -> bool {
 }
 
 /// Returns whether the response is a stream of server-sent events, which clients may leave at any time.
-pub(crate) fn is_events(fields: &HeaderMap) -> bool {
+pub fn is_events(fields: &HeaderMap) -> bool {
     let kind = fields.get(CONTENT_TYPE).map(|kind| kind.as_bytes());
     kind.and_then(|kind| kind.get(..17)).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
 }

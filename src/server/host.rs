@@ -9,20 +9,27 @@ use http::{HeaderMap, Uri, Version};
 
 /// A host as received: the name is not decoded, and may be empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Host<'a> {
-    pub(crate) name: Name<'a>,
-    pub(crate) port: Option<u16>,
+#[expect(clippy::exhaustive_structs, reason = "hidden, for crates of the same version")]
+pub struct Host<'a> {
+    /// The name or address, without the port.
+    pub name: Name<'a>,
+    /// `None` if it is left out or empty.
+    pub port: Option<u16>,
 }
 
+/// The name of a [`Host`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Name<'a> {
+#[expect(clippy::exhaustive_enums, reason = "hidden, for crates of the same version")]
+pub enum Name<'a> {
+    /// A name of DNS or another registry.
     Registered(&'a str),
+    /// An address of IPv4, or in brackets of IPv6.
     Address(IpAddr),
 }
 
 impl Name<'_> {
     /// Returns whether both are equal. Registered names are compared without case.
-    pub(crate) fn is(self, other: Name<'_>) -> bool {
+    pub fn is(self, other: Name<'_>) -> bool {
         match (self, other) {
             (Name::Registered(one), Name::Registered(other)) => one.eq_ignore_ascii_case(other),
             (one, other) => one == other,
@@ -32,7 +39,7 @@ impl Name<'_> {
 
 impl<'a> Host<'a> {
     /// Parses a host with an optional port. User information, allowed in an authority, is invalid (RFC 9110 §4.2.4).
-    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (name, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -60,7 +67,8 @@ impl<'a> Host<'a> {
         Some(Self { name, port })
     }
 
-    pub(crate) fn of(authority: &'a Authority) -> Option<Self> {
+    /// Reads the host of a request's target.
+    pub fn of(authority: &'a Authority) -> Option<Self> {
         Self::parse(authority.as_str().as_bytes())
     }
 }

@@ -1,24 +1,20 @@
 //! Peer and stream of a connection, in the extensions of its requests.
 
+use std::any::Any;
 use std::fmt;
 use std::net::IpAddr;
 #[cfg(any(feature = "axum", feature = "tonic"))]
 use std::net::SocketAddr;
-use std::sync::Arc;
-#[cfg(feature = "canary")]
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
 use http::Extensions;
 
 use crate::net::Handle;
-#[cfg(feature = "canary")]
-use crate::net::SendStrategy;
 
 /// A connection: its peer and its stream. Created once for each connection and shared by its requests; cheap to clone.
 ///
-/// Layers and proxies find it in the extensions of a request. [`serve`](super::serve()) adds it (features `middleware` and
-/// `relay`). With `axum::serve` (feature `axum`), use
-/// `app.into_make_service_with_connect_info::<server::Connection>()`.
+/// Layers and proxies find it in the extensions of a request. [`serve`](super::serve()) adds it. With `axum::serve`
+/// (feature `axum`), use `app.into_make_service_with_connect_info::<server::Connection>()`.
 #[derive(Clone)]
 pub struct Connection(Arc<Inner>);
 
@@ -26,20 +22,11 @@ struct Inner {
     peer: Option<IpAddr>,
     handle: Handle,
     is_tls: bool,
-    #[cfg(feature = "canary")]
-    strategies: std::sync::OnceLock<Strategies>,
+    slot: Slot,
 }
 
-/// The strategies of a connection under a canary.
-#[cfg(feature = "canary")]
-pub(crate) struct Strategies {
-    /// Strategy before the first request, which requests outside the shares use.
-    pub(crate) base: SendStrategy,
-    /// Number of the current strategy.
-    pub(crate) current: AtomicU8,
-    /// The strategy that the connection keeps, and the version of the shares that chose it.
-    pub(crate) kept: AtomicU64,
-}
+/// What a layer keeps for the connection.
+type Slot = OnceLock<Box<dyn Any + Send + Sync>>;
 
 impl Connection {
     /// Creates a connection of `peer`, `None` for a peer without an IP address.
@@ -49,13 +36,7 @@ impl Connection {
 
     /// Creates a connection that a server has accepted, with TLS or without.
     pub(super) fn with_tls(peer: Option<IpAddr>, handle: Handle, is_tls: bool) -> Self {
-        Self(Arc::new(Inner {
-            peer,
-            handle,
-            is_tls,
-            #[cfg(feature = "canary")]
-            strategies: std::sync::OnceLock::new(),
-        }))
+        Self(Arc::new(Inner { peer, handle, is_tls, slot: Slot::new() }))
     }
 
     /// Returns the address of the peer; `None` if it has no IP address.
@@ -72,14 +53,6 @@ impl Connection {
     /// Returns the handle of the stream.
     pub fn handle(&self) -> &Handle {
         &self.0.handle
-    }
-
-    #[cfg(feature = "canary")]
-    pub(crate) fn strategies(&self) -> &Strategies {
-        self.0.strategies.get_or_init(|| {
-            let base = self.0.handle.send_strategy().unwrap_or_default();
-            Strategies { base, current: AtomicU8::new(base as u8), kept: AtomicU64::new(0) }
-        })
     }
 }
 
@@ -105,6 +78,11 @@ impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crat
     fn connect_info(stream: axum::serve::IncomingStream<'_, crate::net::UnixListener>) -> Self {
         Self::new(None, stream.io().handle())
     }
+}
+
+/// Returns where the canary keeps what belongs to `connection`.
+pub fn connection_slot(connection: &Connection) -> &Slot {
+    &connection.0.slot
 }
 
 /// Returns the connection of a request.

@@ -82,7 +82,7 @@ use crate::server::tls::Tls;
 /// the `Router` itself, without `into_make_service_with_connect_info`, which is a service for connections. Without the
 /// feature such handlers compile and answer with 500. With the feature `tonic`, `remote_addr` is set by `TcpConnectInfo`.
 /// On a Unix socket the address is a [`std::os::unix::net::SocketAddr`], and tonic's services find an
-/// `Option<`[`Credentials`](crate::net::Credentials)`>`. With the feature `middleware`, layers and services find a
+/// `Option<`[`Credentials`](crate::net::Credentials)`>`. Layers and services find a
 /// `Connection`. [`on_connection`](Serve::on_connection) adds other values.
 ///
 /// Requests without exactly one valid `Host` are answered with 400; HTTP/1.0 and HTTP/2 may omit it ([RFC 9112

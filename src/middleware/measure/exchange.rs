@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use http::{Method, StatusCode, Version};
 
-use super::super::request_id::RequestId;
+use super::request_id::RequestId;
 use crate::counters::labels::{Labels, METHODS, ResponseOutcome, version_name};
 use crate::counters::requests;
 use crate::counters::requests::Ended;

@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::server::host::{Host, Name};
+use millstream::internal::{Host, Name};
 
 /// Answers requests for other hosts with 421 (Misdirected Request, [RFC 9110 §15.5.20]) and an empty body.
 ///
@@ -22,7 +22,7 @@ use crate::server::host::{Host, Name};
 /// layer refuses. Use it for operators' pages, metrics and debugging.
 ///
 /// ```
-/// use millstream::middleware::AllowedHostsLayer;
+/// use millstream_layers::AllowedHostsLayer;
 ///
 /// // For `axum::Router::layer`, or around any other service.
 /// let layer = AllowedHostsLayer::local().and("metrics.internal")?;

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::breaker::{State, Thresholds};
 use super::shared::{PathStats, Shared};
 use super::shares::{PATHS, ShareUnit};
 use super::token::Token;
-use crate::middleware::canary::breaker::{State, Thresholds};
-use crate::net::SendStrategy;
-use crate::server::Trusted;
+use millstream::net::SendStrategy;
+use millstream::server::Trusted;
 
 /// Changes a canary at run time, and reports the state of its paths. Cheap to clone. Changes apply to new requests.
 #[derive(Clone)]

@@ -12,8 +12,8 @@ use pin_project_lite::pin_project;
 
 use super::request_guard::RequestGuard;
 use super::shared::REPORT;
-use crate::body::GracefulClose;
-use crate::server::framing::is_events;
+use millstream::body::GracefulClose;
+use millstream::internal::is_events;
 
 /// Bodies of known length up to this count as part of the latency: hyper takes them as fast as they come.
 const SMALL: u64 = 64 << 10;

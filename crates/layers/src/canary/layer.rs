@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
+use super::breaker::Thresholds;
 use super::handle::CanaryHandle;
 use super::service::Canary;
 use super::shared::Shared;
 use super::shares::{PATHS, ShareUnit, Shares};
 use super::token::Token;
-use crate::middleware::canary::breaker::Thresholds;
-use crate::net::SendStrategy;
-use crate::server::Trusted;
+use millstream::net::SendStrategy;
+use millstream::server::Trusted;
 
-/// Sends a share of the responses by a given [path](crate::net::SendStrategy) instead of the listener's, and disables a
+/// Sends a share of the responses by a given [path](millstream::net::SendStrategy) instead of the listener's, and disables a
 /// path while it is slow or fails. Built by a [builder](Self::builder), changed by a [handle](Self::handle). All paths
 /// send the same bytes, within the same limits.
 ///
@@ -24,7 +24,7 @@ use crate::server::Trusted;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
 /// use axum::{Router, routing::get};
-/// use millstream::middleware::CanaryLayer;
+/// use millstream_layers::CanaryLayer;
 /// use millstream::net::{SendStrategy, TcpListener};
 /// use millstream::server::Connection;
 ///
@@ -47,7 +47,7 @@ use crate::server::Trusted;
 /// The path is chosen by [share](CanaryBuilder::share) or selected by a header ([`token`](CanaryBuilder::token)). It
 /// belongs to the socket: an HTTP/1 response sets it when its request reaches this layer. The responses of an HTTP/2
 /// connection share a socket, so the connection keeps one path, and a request that selects another sets it for all of
-/// them. Without a known connection (see [`middleware`](crate::middleware)) no path changes.
+/// them. Without a known connection (see [the crate](crate)) no path changes.
 ///
 /// # Circuit breakers
 ///
@@ -57,7 +57,7 @@ use crate::server::Trusted;
 ///   is the time of the service, not that of the kernel;
 /// * failures: an error of the service or the body, a panic, or a status of 5xx;
 /// * resets: the peer closed or reset the connection or the HTTP/2 stream before the end. Endless bodies are exempt:
-///   those with a [`GracefulClose`](crate::body::GracefulClose), and `text/event-stream`.
+///   those with a [`GracefulClose`](millstream::body::GracefulClose), and `text/event-stream`.
 ///
 /// While a breaker is open, requests take the listener's path, or `epoll` if that is disabled too. The breaker of
 /// `auto` is pinned closed unless [`breaks_auto`](CanaryBuilder::breaks_auto) is set: a service may be slow by itself.

@@ -9,13 +9,14 @@ use std::time::Duration;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
+use super::breaker::{Breaker, Thresholds, Ticket};
 use super::shares::{Draws, PATHS, ShareUnit, Shares};
+use super::strategies::Strategies;
 use super::token::Token;
-use crate::counters::{Counter, count};
-use crate::middleware::canary::breaker::{Breaker, Thresholds, Ticket};
-use crate::net::SendStrategy;
-use crate::server::Connection;
-use crate::server::Trusted;
+use millstream::internal::{Counter, count};
+use millstream::net::SendStrategy;
+use millstream::server::Connection;
+use millstream::server::Trusted;
 
 /// Selects a path, in requests of trusted peers: `<path>;<token>`.
 pub(super) const ASK: HeaderName = HeaderName::from_static("x-millstream-canary");
@@ -128,7 +129,7 @@ impl Shared {
         let expected = self.token.read().unwrap_or_else(PoisonError::into_inner);
         // The token is compared before the path is looked up.
         expected.as_ref().filter(|expected| expected.is(&token[1..]))?;
-        PATHS.into_iter().find(|&known| name(known).as_bytes() == path)
+        PATHS.into_iter().find(|&known| known.as_str().as_bytes() == path)
     }
 
     /// Returns the path for a request, regardless of breakers.
@@ -146,19 +147,19 @@ impl Shared {
         let version = self.shares.version();
         let pack =
             |path: SendStrategy, asked: bool| u64::from(version) << 32 | u64::from(asked) << 8 | (path as u64 + 1);
-        let kept = connection.strategies().kept.load(Ordering::Relaxed);
+        let kept = Strategies::of(connection).kept.load(Ordering::Relaxed);
         let of_kept = (kept & 0xff).checked_sub(1).map(|n| PATHS[n as usize]);
         match (asked, of_kept) {
             // For this request only: no other shares the socket.
             (Some(path), _) if !multiplexed => path,
             (Some(path), _) => {
-                connection.strategies().kept.store(pack(path, true), Ordering::Relaxed);
+                Strategies::of(connection).kept.store(pack(path, true), Ordering::Relaxed);
                 path
             }
             (None, Some(path)) if kept >> 8 & 1 == 1 || (kept >> 32) as u32 == version => path,
             _ => {
                 let path = self.shares.draw(&self.connections);
-                connection.strategies().kept.store(pack(path, false), Ordering::Relaxed);
+                Strategies::of(connection).kept.store(pack(path, false), Ordering::Relaxed);
                 path
             }
         }
@@ -197,26 +198,15 @@ impl Shared {
 
 impl Chosen {
     pub(super) fn report(self) -> Option<HeaderValue> {
-        self.reported.map(|path| HeaderValue::from_static(name(path)))
+        self.reported.map(|path| HeaderValue::from_static(path.as_str()))
     }
 }
 
 pub(super) fn take(connection: &Connection, path: SendStrategy) {
-    let current = &connection.strategies().current;
+    let current = &Strategies::of(connection).current;
     if current.load(Ordering::Relaxed) != path as u8 {
         connection.handle().set_send_strategy(path);
         current.store(path as u8, Ordering::Relaxed);
-    }
-}
-
-/// Returns the text that [`SendStrategy`] displays.
-fn name(path: SendStrategy) -> &'static str {
-    match path {
-        SendStrategy::Auto => "auto",
-        SendStrategy::Uring => "uring",
-        SendStrategy::Epoll => "epoll",
-        SendStrategy::NoSendfile => "no-sendfile",
-        SendStrategy::NoCork => "no-cork",
     }
 }
 
@@ -225,9 +215,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_in_order_and_have_their_names() {
+    fn paths_are_in_order() {
         for (n, path) in PATHS.into_iter().enumerate() {
-            assert_eq!((path as usize, name(path)), (n, path.to_string().as_str()));
+            assert_eq!(path as usize, n);
         }
     }
 }

@@ -10,8 +10,8 @@ use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper::{Request, Response};
-use millstream::middleware::{BreakerPin, CanaryLayer, StampLayer, Thresholds};
 use millstream::net::SendStrategy;
+use millstream_layers::{BreakerPin, CanaryLayer, StampLayer, Thresholds};
 use tower::{Layer, service_fn};
 
 use super::servers::{Client, STRANGER, start};

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::net::SendStrategy;
+use millstream::net::SendStrategy;
 
 /// All paths, by number.
 pub(super) const PATHS: [SendStrategy; 5] =

@@ -12,7 +12,8 @@ use tower_service::Service;
 use super::answer::{CanaryBody, CanaryFuture};
 use super::request_guard::RequestGuard;
 use super::shared::{Chosen, Shared, take};
-use crate::server::identity::{connection, peer};
+use super::strategies::Strategies;
+use millstream::internal::identity::{connection, peer};
 
 /// A service whose responses take the path that a canary chooses; see [`CanaryLayer`](super::CanaryLayer).
 #[derive(Clone)]
@@ -63,7 +64,7 @@ where
         let chosen = match &known {
             Some(known) => {
                 let wanted = shared.wanted(known, asked, multiplexed);
-                let chosen = shared.choose(wanted, known.strategies().base, peer, start);
+                let chosen = shared.choose(wanted, Strategies::of(known).base, peer, start);
                 take(known, chosen.path);
                 Chosen { reported: shared.reported(known), ..chosen }
             }

@@ -11,10 +11,10 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::request_id::{REQUEST_ID, RequestId};
+use super::request_id::{REQUEST_ID, generate};
 use super::trace::{TRACEPARENT, TRACESTATE, TraceParent, has_good_state};
-use crate::server::Trusted;
-use crate::server::identity::peer;
+use millstream::internal::{RequestId, identity::peer};
+use millstream::server::Trusted;
 
 const ENVIRONMENT: HeaderName = HeaderName::from_static("x-environment");
 const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version");
@@ -35,7 +35,7 @@ const SERVICE_VERSION: HeaderName = HeaderName::from_static("x-service-version")
 /// ```no_run
 /// use http::HeaderValue;
 /// use millstream::files::Files;
-/// use millstream::middleware::StampLayer;
+/// use millstream_layers::StampLayer;
 /// use millstream::net::TcpListener;
 /// use millstream::server;
 /// use tower::Layer;
@@ -157,7 +157,7 @@ impl Settings {
         match RequestId::of(headers).filter(|_| trusted) {
             Some(id) => id,
             None => {
-                let id = RequestId::generate();
+                let id = generate();
                 headers.insert(REQUEST_ID, id.as_header().clone());
                 id
             }

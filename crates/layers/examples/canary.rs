@@ -29,16 +29,16 @@ use bytes::Bytes;
 use clap::Parser;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
-use millstream::middleware::{
-    AllowedHostsLayer, BreakerPin, CanaryHandle, CanaryLayer, PathState, RequestId, ShareUnit, StampLayer,
-};
 use millstream::net::{SendStrategy, TcpListener};
 use millstream::server::Trusted;
 use millstream::server::serve;
+use millstream_layers::{
+    AllowedHostsLayer, BreakerPin, CanaryHandle, CanaryLayer, PathState, RequestId, ShareUnit, StampLayer,
+};
 use serde_json::{Value, json};
 use tower::{Layer, service_fn};
 
-#[path = "common/cli.rs"]
+#[path = "../../../examples/common/cli.rs"]
 mod cli;
 
 /// A server with canaries, and a second listener for the operator.

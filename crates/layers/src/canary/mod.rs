@@ -8,6 +8,7 @@ mod request_guard;
 mod service;
 mod shared;
 mod shares;
+mod strategies;
 mod token;
 
 pub use answer::{CanaryBody, CanaryFuture};

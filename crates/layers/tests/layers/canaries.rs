@@ -10,11 +10,11 @@ use hyper::http::Extensions;
 use hyper::{Request, Response};
 use millstream::Capabilities;
 use millstream::metrics::Snapshot;
-use millstream::middleware::{CanaryBuilder, CanaryLayer, ShareUnit};
 use millstream::net::SendStrategy;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
 use millstream::server::Trusted;
 use millstream::server::{Connection, Peer};
+use millstream_layers::{CanaryBuilder, CanaryLayer, ShareUnit};
 use tower::{Layer, service_fn};
 
 use super::servers::{Accepted, Client, FRIEND, STRANGER, field, start, start_with};
@@ -274,7 +274,6 @@ async fn a_connection_that_is_not_known_keeps_its_path_and_the_header_goes() {
     assert_eq!(accepted.lock().unwrap()[0].send_strategy(), Some(SendStrategy::Auto));
 }
 
-#[cfg(feature = "axum")]
 #[test]
 fn axum_tells_a_canary_its_connection() {
     on_both(|| async {

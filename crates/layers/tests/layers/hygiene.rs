@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response};
-use millstream::middleware::{CanaryLayer, RequestId, StampLayer, TraceParent};
+use millstream_layers::{CanaryLayer, RequestId, StampLayer, TraceParent};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::{Layer, Service, service_fn};

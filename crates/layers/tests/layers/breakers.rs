@@ -15,9 +15,9 @@ use hyper::body::Frame;
 use hyper::{Request, Response, StatusCode};
 use millstream::body::GracefulClose;
 use millstream::metrics::Snapshot;
-use millstream::middleware::{BreakerPin, BreakerState, Canary, CanaryBuilder, CanaryHandle, CanaryLayer, Thresholds};
 use millstream::net::SendStrategy;
 use millstream::server::{Connection, RequestBody};
+use millstream_layers::{BreakerPin, BreakerState, Canary, CanaryBuilder, CanaryHandle, CanaryLayer, Thresholds};
 use tokio::time::{advance, sleep, timeout};
 use tower::{Layer, Service, service_fn};
 

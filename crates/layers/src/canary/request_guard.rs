@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 use super::shared::{Chosen, Shared, shard};
-use crate::counters::{Counter, count};
+use millstream::internal::{Counter, count};
 
 /// One request. Dropped without an outcome, it was ended early by its peer, or by a panic.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, Response};
-use millstream::middleware::{RequestId, StampLayer, TraceParent};
 use millstream::server::Trusted;
+use millstream_layers::{RequestId, StampLayer, TraceParent};
 use tower::{Layer, service_fn};
 
 use super::servers::{Client, FRIEND, STRANGER, field, start};
@@ -114,7 +114,6 @@ fn only_trusted_peers_name_requests_and_traces() {
     });
 }
 
-#[cfg(feature = "axum")]
 #[test]
 fn only_trusted_peers_do_under_axum() {
     on_both(|| async {
@@ -128,7 +127,6 @@ fn only_trusted_peers_do_under_axum() {
     });
 }
 
-#[cfg(feature = "axum")]
 #[tokio::test]
 async fn a_router_that_is_not_told_who_connects_trusts_nobody() {
     let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -154,7 +152,6 @@ async fn the_peer_is_known_from_extensions() {
     assert!(!ask(&|_| {}).await);
     for (source, expected) in [(FRIEND, true), (STRANGER, false)] {
         let peer = SocketAddr::from((source, 4711));
-        #[cfg(feature = "axum")]
         assert_eq!(
             ask(&|request| {
                 request.extensions_mut().insert(axum::extract::ConnectInfo(peer));
@@ -162,7 +159,6 @@ async fn the_peer_is_known_from_extensions() {
             .await,
             expected
         );
-        #[cfg(feature = "tonic")]
         {
             let info = tonic::transport::server::TcpConnectInfo { local_addr: Some(peer), remote_addr: Some(peer) };
             let insert = |request: &mut Request<()>| {
