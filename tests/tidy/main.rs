@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+mod budget;
 mod circles;
 mod lex;
 
@@ -364,6 +365,21 @@ fn the_tests_of_threats_and_assumptions_exist() {
         let lost: Vec<_> = named.into_iter().filter(|test| !exists(*test)).collect();
         assert!(lost.is_empty(), "{document} names what is no test: {lost:?}");
     }
+}
+
+#[test]
+fn packages_keep_to_their_budgets() {
+    let mut over = Vec::new();
+    for &(dir, most) in budget::LINES {
+        let lines = budget::lines(&files(dir, &[".rs"]));
+        println!("{dir}: {lines} lines of code, {most} are allowed");
+        over.extend((lines > most).then(|| format!("{dir} has {lines} lines of code, {most} are allowed")));
+    }
+    let api = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/api.txt")).unwrap();
+    let (items, most) = (api.lines().count(), budget::PUBLIC_ITEMS);
+    println!("tests/api.txt: {items} public items, {most} are allowed");
+    over.extend((items > most).then(|| format!("{items} public items, {most} are allowed")));
+    assert!(over.is_empty(), "{over:#?}");
 }
 
 #[test]
