@@ -109,6 +109,7 @@
         feature = "disk",
         feature = "files",
         feature = "metrics",
+        feature = "middleware",
         feature = "tls",
         feature = "tonic"
     )),
