@@ -43,7 +43,7 @@ pub(crate) mod request_id;
 /// ```
 ///
 /// With the feature `tracing`, the service and the body are polled in a span `http.request`, target `millstream`, level
-/// `DEBUG`, with `method`, `version`, `request_id` if [`Stamp`](super::Stamp) sets one, `status`, `bytes`, `frames`,
+/// `DEBUG`, with `method`, `version`, `request_id` if `StampLayer` sets one, `status`, `bytes`, `frames`,
 /// `duration` in seconds, `outcome`.
 ///
 /// A response is *complete* when its body has ended, has given its declared length, or has no bytes (`HEAD`, 1xx, 204,
