@@ -254,13 +254,19 @@ impl Entry {
         if let Some(unread) = conn_state.unread() {
             unread.bound(pulse.received, limits.budget);
         }
-        let verdict = self.seen.check(now, &facts, limits);
+        // A connection does not end for a silence in which its client has sent something: under load its task may read
+        // late. Only a verdict that may end it is worth the system call.
+        let arrives = || reads_late && conn_state.handle.unread().is_some_and(|bytes| bytes > 0);
+        let is_draining = matches!(stage, Stage::Drains { .. });
+        let verdict = match self.seen.check(now, &facts, limits) {
+            Verdict::HeadLate { .. } | Verdict::Idle if arrives() => Verdict::Well { rests: false },
+            Verdict::Well { rests: true } if is_draining && arrives() => Verdict::Well { rests: false },
+            verdict => verdict,
+        };
         // Not under the lock: a woken task may drop the body.
         let waits = conn_state.waits().clone();
         for wait in waits {
-            wait.look(now, limits.body_progress, || {
-                reads_late && conn_state.handle.unread().is_some_and(|bytes| bytes > 0)
-            });
+            wait.look(now, limits.body_progress, arrives);
         }
         match verdict {
             Verdict::Stalled => {
@@ -270,9 +276,7 @@ impl Entry {
                 conn_state.abort();
             }
             // During a drain a slow connection has until the deadline.
-            Verdict::Unheeded if !matches!(stage, Stage::Drains { .. }) || facts.phase > ShutdownPhase::Finish => {
-                conn_state.abort()
-            }
+            Verdict::Unheeded if !is_draining || facts.phase > ShutdownPhase::Finish => conn_state.abort(),
             Verdict::HeadLate { begun } => {
                 count(Counter::HeadsTooSlow, 1);
                 conn_state.raise(if begun { ShutdownPhase::TimedOut } else { ShutdownPhase::Finish });

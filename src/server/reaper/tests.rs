@@ -1,10 +1,12 @@
 //! When connections are told to finish by a server that drains.
 
-use super::*;
-use crate::net::CountedIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-struct Case {
-    _stream: CountedIo<tokio::io::Empty>,
+use super::*;
+use crate::net::{CountedIo, Handle, TcpListener};
+
+struct Case<S = CountedIo<tokio::io::Empty>> {
+    stream: S,
     limits: Arc<Limits>,
     conn_state: Arc<ConnState>,
     entry: Entry,
@@ -14,16 +16,29 @@ struct Case {
 impl Case {
     /// A connection with a request, of a server that drains.
     fn new(protocol: Protocol) -> Self {
+        let stream = CountedIo::new(tokio::io::empty());
+        let handle = stream.handle();
+        let mut case = Self::of(stream, handle);
+        case.conn_state.speaks(protocol);
+        case.conn_state.requests.begin();
+        case.drain();
+        case
+    }
+}
+
+impl<S> Case<S> {
+    fn of(stream: S, handle: Handle) -> Self {
         let limits = Arc::new(Limits::default());
         let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
-        let stream = CountedIo::new(tokio::io::empty());
-        let conn_state = ConnState::new(Arc::clone(&limits), stream.handle(), permit);
-        conn_state.speaks(protocol);
-        conn_state.requests.begin();
+        let conn_state = ConnState::new(Arc::clone(&limits), handle, permit);
+        conn_state.speaks(Protocol::One);
+        let entry = Entry::new(Arc::clone(&conn_state), Instant::now());
+        Self { stream, limits, conn_state, entry, stage: Stage::Serves }
+    }
+
+    fn drain(&mut self) {
         let now = Instant::now();
-        let stage = Stage::Drains { since: now, deadline: now + Duration::from_secs(10) };
-        let entry = Entry::new(Arc::clone(&conn_state), now);
-        Self { _stream: stream, limits, conn_state, entry, stage }
+        self.stage = Stage::Drains { since: now, deadline: now + Duration::from_secs(10) };
     }
 
     /// Returns the phase after a check, `after` the one before.
@@ -59,4 +74,30 @@ async fn a_connection_that_rests_at_the_deadline_ends_in_order() {
     assert_eq!(case.phase(TICK_MIN).await, ShutdownPhase::Abort, "it has not ended");
     let mut case = Case::new(Protocol::One);
     assert_eq!(case.phase(Duration::from_secs(10)).await, ShutdownPhase::Abort, "a response in progress");
+}
+
+/// What a client has sent begins a head even before the server has read it.
+#[tokio::test(start_paused = true)]
+async fn bytes_that_the_server_has_not_read_are_no_silence_of_the_client() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for drains in [false, true] {
+        let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let handle = stream.handle();
+        let mut case = Case::of(stream, handle);
+        client.write_all(b"G").await.unwrap();
+        let head_time = case.limits.head_time;
+        if drains {
+            case.drain();
+        } else {
+            assert_eq!(case.phase(head_time).await, ShutdownPhase::Nothing);
+        }
+        for _ in 0..10 {
+            assert_eq!(case.phase(TICK).await, ShutdownPhase::Nothing);
+        }
+        case.stream.read_exact(&mut [0]).await.unwrap();
+        // With a part of a head a client gets an answer, without one its connection is closed.
+        let expected = if drains { ShutdownPhase::Nothing } else { ShutdownPhase::TimedOut };
+        assert_eq!(case.phase(TICK).await, expected);
+    }
 }
