@@ -20,6 +20,7 @@ use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::file;
 use crate::sys::file::Access;
+use crate::sys::lock::Locked;
 use crate::sys::status::Statx;
 
 /// Where contents go.
@@ -149,7 +150,7 @@ impl NewFile {
 #[derive(Debug)]
 pub(super) struct End {
     target: Target,
-    fd: OwnedFd,
+    fd: Locked,
     durability: Durability,
     is_new: bool,
     start: u64,
@@ -176,10 +177,10 @@ impl End {
             }
         };
         // An earlier writer may still have a job in progress. File systems without locks are used without.
-        if let Ok(false) = file::try_lock(fd.as_fd()) {
+        let Some(fd) = Locked::where_possible(fd) else {
             let busy = io::Error::new(io::ErrorKind::ResourceBusy, "another writer has locked the file");
             return Err(target.at(Step::Open)(busy));
-        }
+        };
         let opened = call::status(fd.as_fd()).map_err(target.at(Step::Inspect))?;
         // The writer that had the lock before may have removed the file.
         if !target.look()?.is_some_and(|found| Metadata::new(&found).is_same_file(&Metadata::new(&opened))) {

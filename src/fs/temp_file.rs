@@ -8,7 +8,7 @@
 //! from the start without `O_TMPFILE` or `/proc`, its name is `.NAME.millstream-N`, and a killed process leaves it.
 //!
 //! **Leftovers.** N is a slot, 0 to 7, so the next change of the same file finds leftovers without listing the
-//! directory. The [lock](file::try_lock) marks the file of a living writer: a writer holds it from before the file has
+//! directory. The [lock](lock::try_lock) marks the file of a living writer: a writer holds it from before the file has
 //! a name until the name is gone, and the kernel releases it when the writer dies. If all slots are taken the name ends
 //! in 16 random digits, so occupied names cannot block a replace; such a file is not swept.
 //!
@@ -33,6 +33,7 @@ use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::file;
 use crate::sys::file::Access;
+use crate::sys::lock::{self, Locked};
 use crate::sys::path;
 
 const SLOTS: usize = 8;
@@ -58,7 +59,7 @@ impl TempFile {
             && file::is_linkable(fd.as_fd())
         {
             // Without lock support sweepers get no lock either and remove nothing.
-            let _ = file::try_lock(fd.as_fd());
+            let _ = lock::try_lock(fd.as_fd());
             return Ok(Self { target, fd, name: None });
         }
         // Any error: if it also applies to named files, creating one returns it.
@@ -111,7 +112,7 @@ impl TempFile {
         still(&self.target)?;
         name(&mut self)?;
         // Later users of the file must not find it locked. The only error is a closed descriptor.
-        let _ = file::unlock(self.fd());
+        let _ = lock::unlock(self.fd());
         if durability == Durability::Full { self.target.sync_directory() } else { Ok(()) }
     }
 
@@ -171,7 +172,7 @@ fn create_named(target: &Target, mode: u32) -> Result<(OwnedFd, OsString)> {
 
 /// Returns whether a created file is still there and locked by this writer. A sweeper may have found it unlocked.
 fn is_ours(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    Ok(file::try_lock(fd).unwrap_or(true) && call::status(fd)?.stx_nlink > 0)
+    Ok(lock::try_lock(fd).unwrap_or(true) && call::status(fd)?.stx_nlink > 0)
 }
 
 /// Removes temporary files of dead writers. Never fails: a file that cannot be removed keeps its slot.
@@ -187,7 +188,9 @@ fn sweep_slot(target: &Target, name: &OsStr) -> io::Result<()> {
 
 fn sweep_opened(target: &Target, name: &OsStr, fd: OwnedFd) -> io::Result<()> {
     let found = Metadata::new(&call::status(fd.as_fd())?);
-    if found.is_file() && file::try_lock(fd.as_fd())? {
+    if found.is_file()
+        && let Some(_locked) = Locked::try_new(fd)?
+    {
         let named = Metadata::new(&call::status_at(target.dir(), Path::new(name))?);
         if named.is_same_file(&found) {
             file::unlink_at(target.dir(), name)?;

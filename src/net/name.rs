@@ -73,9 +73,10 @@ fn bind_blocking(path: &Path, backlog: u32, mode: Option<u32>, locks: bool) -> i
         unix::listen(socket.as_fd(), backlog).map_err(|e| failed("listen", e))?;
         return Ok(Some(Bound { name: None, socket }));
     }
-    let _lock = match lock(path) {
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock && locks => return Ok(None),
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
+    let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let _lock = match unix::lock_directory_blocking(directory) {
+        Ok(None) if locks => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => None,
         lock => lock.map_err(|e| failed("lock the directory", e))?,
     };
     match unix::bind_blocking(socket.as_fd(), path) {
@@ -95,14 +96,6 @@ fn bind_blocking(path: &Path, backlog: u32, mode: Option<u32>, locks: bool) -> i
     }
     unix::listen(bound.socket.as_fd(), backlog).map_err(|e| failed("listen", e))?;
     Ok(Some(bound))
-}
-
-fn lock(path: &Path) -> io::Result<Option<OwnedFd>> {
-    let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match unix::lock_directory_blocking(directory) {
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(None),
-        lock => lock.map(Some),
-    }
 }
 
 /// Removes the socket file of a dead server.

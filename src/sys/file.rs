@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::call::IOV_LIMIT;
@@ -104,20 +104,6 @@ pub(crate) fn rename_new_at(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> io
 
 pub(crate) fn unlink_at(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::unlinkat(dir, name, AtFlags::empty()))?)
-}
-
-/// Locks the open file, [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html). The kernel releases the lock
-/// when the descriptor closes or the process dies. Returns `false` if the file is locked elsewhere.
-pub(crate) fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
-    match retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(e) => Err(e.into()),
-    }
-}
-
-pub(crate) fn unlock(file: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(retry_on_intr(|| rustix::fs::flock(file, FlockOperation::Unlock))?)
 }
 
 /// Waits until the file, or the entries of the directory, are on the disk. The kernel reports a failed write-back once
@@ -285,19 +271,6 @@ mod tests {
         link_at(file.as_fd(), fd.as_fd(), OsStr::new("free")).unwrap();
         assert_eq!(std::fs::read(dir.path().join("free")).unwrap(), b"hello");
         assert!(!dir.path().join("nowhere").exists());
-    }
-
-    #[test]
-    fn a_lock_is_exclusive_and_released_on_close() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        let (one, other) = (std::fs::File::create(&path).unwrap(), std::fs::File::open(&path).unwrap());
-        assert!(try_lock(one.as_fd()).unwrap());
-        assert!(!try_lock(other.as_fd()).unwrap());
-        unlock(one.as_fd()).unwrap();
-        assert!(try_lock(other.as_fd()).unwrap());
-        drop(other);
-        assert!(try_lock(one.as_fd()).unwrap());
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //!  fd        descriptors
 //!  file      creating, writing, naming and syncing files: calls that wait for a disk
 //!  flags     flags of calls on files
+//!  lock      locks of open files
 //!  memory    memory that this process may use
 //!  mounts    file systems that contact a server or a process
 //!  path      calls on paths, which may wait for the disk
@@ -49,6 +50,7 @@ pub(crate) mod file;
 pub(crate) mod flags;
 #[cfg(feature = "tls")]
 pub(crate) mod kernel_tls;
+pub(crate) mod lock;
 pub(crate) mod map;
 #[cfg(feature = "files")]
 pub(crate) mod memory;

@@ -8,10 +8,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use socket2::{SockAddr, SockRef};
+
+use super::lock::Locked;
 
 pub(crate) fn stream() -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -104,11 +106,9 @@ pub(crate) fn remove_blocking(path: &Path) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::unlink(path))?)
 }
 
-/// Locks a directory while the returned descriptor is open,
-/// [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html). Fails with `EWOULDBLOCK` if it is locked elsewhere.
-pub(crate) fn lock_directory_blocking(path: &Path) -> io::Result<OwnedFd> {
+/// Locks a directory. Returns `None` if it is locked elsewhere.
+pub(crate) fn lock_directory_blocking(path: &Path) -> io::Result<Option<Locked>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;
-    retry_on_intr(|| rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive))?;
-    Ok(directory)
+    Locked::try_new(directory)
 }

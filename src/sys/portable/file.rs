@@ -108,30 +108,6 @@ pub(crate) fn unlink_at(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     uninterrupted(|| beneath::remove_file(&borrow::file(dir), Path::new(name))).map_err(escape)
 }
 
-/// Locks the open file until it is closed. Returns `false` if the file is locked elsewhere.
-pub(crate) fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
-    #[cfg(unix)]
-    return match rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(true),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
-        Err(e) => Err(e.into()),
-    };
-    // A lock would keep others from reading.
-    #[cfg(windows)]
-    return {
-        let _ = file;
-        Err(unsupported("files are not locked"))
-    };
-}
-
-pub(crate) fn unlock(file: BorrowedFd<'_>) -> io::Result<()> {
-    #[cfg(unix)]
-    rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock)?;
-    #[cfg(windows)]
-    let _ = file;
-    Ok(())
-}
-
 /// Waits until the file, or the entries of the directory, are on the disk. Windows syncs no directories.
 pub(crate) fn sync(file: BorrowedFd<'_>) -> io::Result<()> {
     let file = borrow::file(file);

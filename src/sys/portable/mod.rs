@@ -35,6 +35,8 @@ pub(crate) mod file;
 pub(crate) mod flags;
 #[cfg(feature = "tls")]
 pub(crate) mod kernel_tls;
+#[path = "../lock.rs"]
+pub(crate) mod lock;
 pub(crate) mod map;
 #[cfg(feature = "files")]
 pub(crate) mod memory;

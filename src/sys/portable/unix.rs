@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::fd::{AsFd, BorrowedFd, OwnedFd};
+use super::lock::Locked;
 use super::socket;
 
 pub(crate) fn stream() -> io::Result<OwnedFd> {
@@ -82,9 +83,7 @@ pub(crate) fn remove_blocking(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// Locks a directory while the returned descriptor is open. Fails with `WouldBlock` if it is locked elsewhere.
-pub(crate) fn lock_directory_blocking(path: &Path) -> io::Result<OwnedFd> {
-    let directory = File::open(path)?;
-    rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
-    Ok(directory.into())
+/// Locks a directory. Returns `None` if it is locked elsewhere.
+pub(crate) fn lock_directory_blocking(path: &Path) -> io::Result<Option<Locked>> {
+    Locked::try_new(File::open(path)?.into())
 }

@@ -17,6 +17,7 @@ use crate::fs::Metadata;
 use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::file::{self, Access};
+use crate::sys::lock::Locked;
 use crate::sys::{call, dir};
 
 const LOCK: &str = "lock";
@@ -33,18 +34,7 @@ pub(super) enum Kind {
 pub(super) struct Directory {
     path: PathBuf,
     fd: OwnedFd,
-    _lock: Lock,
-}
-
-/// The locked file of a directory.
-#[derive(Debug)]
-struct Lock(OwnedFd);
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // A process that was started meanwhile may have a duplicate of the descriptor until it runs its program.
-        let _ = file::unlock(self.0.as_fd());
-    }
+    _lock: Locked,
 }
 
 impl Directory {
@@ -137,13 +127,13 @@ impl Directory {
 }
 
 /// Locks the directory by a file in it; `None` if it is locked.
-fn lock(dir: &OwnedFd) -> io::Result<Option<Lock>> {
+fn lock(dir: &OwnedFd) -> io::Result<Option<Locked>> {
     let name = OsStr::new(LOCK);
     let fd = match file::create_at(dir.as_fd(), name, Access::Change, MODE) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => file::open_at(dir.as_fd(), name, Access::Change)?,
         created => created?,
     };
-    Ok(file::try_lock(fd.as_fd())?.then(|| Lock(fd)))
+    Locked::try_new(fd)
 }
 
 fn name(first: u64, kind: Kind) -> OsString {
