@@ -256,7 +256,8 @@ impl Entry {
         }
         // A connection does not end for a silence in which its client has sent something: under load its task may read
         // late. Only a verdict that may end it is worth the system call.
-        let arrives = || reads_late && conn_state.handle.unread().is_some_and(|bytes| bytes > 0);
+        // What a tunnel carries is read by the service, which may leave it unread for ever.
+        let arrives = || reads_late && !facts.tunnel && conn_state.handle.unread().is_some_and(|bytes| bytes > 0);
         let is_draining = matches!(stage, Stage::Drains { .. });
         let verdict = match self.seen.check(now, &facts, limits) {
             Verdict::HeadLate { .. } | Verdict::Idle if arrives() => Verdict::Well { rests: false },

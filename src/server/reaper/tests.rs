@@ -101,3 +101,21 @@ async fn bytes_that_the_server_has_not_read_are_no_silence_of_the_client() {
         assert_eq!(case.phase(TICK).await, expected);
     }
 }
+
+/// A tunnel is idle without a byte that its service takes: one that never reads is not kept for what its client has sent.
+#[tokio::test(start_paused = true)]
+async fn a_tunnel_whose_service_reads_nothing_is_idle() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    let handle = stream.handle();
+    let mut case = Case::of(stream, handle);
+    case.conn_state.speaks(Protocol::Two);
+    case.conn_state.requests.begin();
+    case.conn_state.requests.end();
+    case.conn_state.becomes_tunnel();
+    client.write_all(b"unread").await.unwrap();
+    assert_eq!(case.phase(TICK).await, ShutdownPhase::Nothing);
+    let keep_alive = case.limits.keep_alive;
+    assert_eq!(case.phase(keep_alive).await, ShutdownPhase::Finish);
+}

@@ -74,6 +74,25 @@ fn an_idempotent_request_with_a_body_is_sent_again_when_a_kept_connection_ends()
 }
 
 #[test]
+fn a_request_whose_new_connection_fails_is_not_sent_again() {
+    on_both(async || {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let upstream = raw_upstream(move |mut stream| {
+            let asked = Arc::clone(&count);
+            async move {
+                head_of(&mut stream).await;
+                asked.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+        .await;
+        let addr = proxy(plan(upstream, false)).await;
+        assert_eq!(Raw::connect(addr).await.get("/").await.0, 502);
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
 fn an_ended_connection_gives_way_to_one_that_is_kept() {
     on_both(async || {
         let accepted = Arc::new(AtomicUsize::new(0));
