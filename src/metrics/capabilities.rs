@@ -8,9 +8,10 @@ pub(super) type Capability = (&'static str, Option<String>);
 pub(super) const CAPABILITY: (&str, &str) =
     ("millstream_capability", "Capabilities of the machine: 1 if used, 0 with the reason if not.");
 
-pub(super) fn capabilities() -> [Capability; 9] {
-    Capabilities::get().entries().map(|(name, support)| match support {
+pub(super) fn capabilities() -> Vec<Capability> {
+    let entry = |(name, support): (_, &Support)| match support {
         Support::Yes => (name, None),
         Support::No(reason) => (name, Some(reason.clone())),
-    })
+    };
+    Capabilities::get().entries().map(entry).collect()
 }

@@ -107,7 +107,7 @@ fn log_capabilities() {
 
 /// Returns what the machine lacks, and why. Kernel TLS is off unless a `Tls` asks for it, which reports its absence.
 fn missing() -> impl Iterator<Item = (&'static str, &'static str)> {
-    Capabilities::get().entries().into_iter().filter_map(|(name, support)| match support {
+    Capabilities::get().entries().filter_map(|(name, support)| match support {
         Support::No(reason) if name != "kernel_tls" => Some((name, &**reason)),
         _ => None,
     })
@@ -317,8 +317,7 @@ mod tests {
 
     #[test]
     fn an_absence_of_kernel_tls_is_left_to_those_who_ask_for_it() {
-        let entries = Capabilities::get().entries();
-        assert!(entries.iter().any(|(name, _)| *name == "kernel_tls"));
+        assert!(Capabilities::get().entries().any(|(name, _)| name == "kernel_tls"));
         assert!(missing().all(|(name, _)| name != "kernel_tls"));
     }
 

@@ -181,19 +181,20 @@ impl Capabilities {
         }
     }
 
-    /// Returns the entries by name.
-    pub fn entries(&self) -> [(&'static str, &Support); 9] {
-        [
-            ("sendfile", self.sendfile.support()),
-            ("read_nowait", self.read_nowait.support()),
-            ("openat2", self.openat2.support()),
-            ("cachestat", self.cachestat.support()),
-            ("mapping", self.mapping.support()),
-            ("io_uring", self.io_uring.support()),
-            ("splice", self.splice.support()),
-            ("copy_file_range", self.copy_file_range.support()),
-            ("kernel_tls", self.kernel_tls.support()),
-        ]
+    /// Returns all capabilities with their names. Later versions may have more.
+    pub fn entries(&self) -> impl Iterator<Item = (&'static str, &Support)> {
+        let entries = [
+            &self.sendfile,
+            &self.read_nowait,
+            &self.openat2,
+            &self.cachestat,
+            &self.mapping,
+            &self.io_uring,
+            &self.splice,
+            &self.copy_file_range,
+            &self.kernel_tls,
+        ];
+        entries.into_iter().map(|entry| (entry.name, entry.support()))
     }
 }
 

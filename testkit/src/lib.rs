@@ -75,7 +75,7 @@ pub fn portable(why: &str) -> bool {
 
 /// Returns whether a capability under test is not in use. Reports a [`skip`] then, unless it was disabled on purpose.
 pub fn lacks(capability: &str) -> bool {
-    let mut entries = millstream::Capabilities::get().entries().into_iter();
+    let mut entries = millstream::Capabilities::get().entries();
     let (name, support) = entries.find(|(name, _)| *name == capability).expect("a capability of that name");
     if !support.is_yes() {
         match support.to_string().contains("MILLSTREAM_DISABLE") {

@@ -76,7 +76,7 @@ fn a_call_that_moves_nothing_is_not_used_and_the_probe_ends() {
     };
     let (name, call) = calls.into_iter().find(|(name, _)| *name == told).unwrap();
     seccomp::moves_nothing(call);
-    let (_, support) = Capabilities::get().entries().into_iter().find(|(entry, _)| *entry == name).unwrap();
+    let (_, support) = Capabilities::get().entries().find(|(entry, _)| *entry == name).unwrap();
     assert!(!support.is_yes(), "{name}");
 }
 
