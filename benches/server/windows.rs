@@ -28,11 +28,11 @@ const FULL: usize = 16 << 20;
 const SHARE: f64 = 0.7;
 
 fn ways() -> [(&'static str, Limits); 5] {
-    let fixed = Limits::default().streaming(|_| true);
-    let of = |stream, connection| fixed.clone().stream_window(stream).connection_window(connection);
+    let fixed = Limits::default().streaming_requests(|_| true);
+    let of = |stream, connection| fixed.clone().http2_stream_window(stream).http2_connection_window(connection);
     [
         ("millstream", fixed.clone()),
-        ("growing", fixed.clone().adaptive_window(true)),
+        ("growing", fixed.clone().http2_adaptive_window(true)),
         ("floor, fixed 16 MiB", of(FULL as u32, FULL as u32)),
         ("fixed 1 MiB, as hyper", of(1 << 20, 1 << 20)),
         ("fixed 64 KiB", of(64 << 10, 1 << 20)),

@@ -25,7 +25,7 @@ pub(crate) struct Uploads {
 
 /// Limits under which uploads have no limit but [`MAX_LEN`].
 pub(crate) fn limits() -> Limits {
-    Limits::default().streaming(|head| head.uri.path().starts_with(PATH))
+    Limits::default().streaming_requests(|head| head.uri.path().starts_with(PATH))
 }
 
 impl Uploads {

@@ -22,7 +22,7 @@ use crate::server::Trusted;
 ///
 /// let limits = Limits::default()
 ///     .keep_alive(Duration::from_secs(15))
-///     .streaming(|head| head.uri.path().starts_with("/upload/"));
+///     .streaming_requests(|head| head.uri.path().starts_with("/upload/"));
 /// # drop(limits);
 /// ```
 ///
@@ -39,7 +39,8 @@ pub struct Limits {
     pub(super) keep_alive: Duration,
     pub(super) half_close: Duration,
     pub(super) half_close_events: bool,
-    pub(super) ping: (Duration, Duration),
+    pub(super) ping_interval: Duration,
+    pub(super) ping_timeout: Duration,
     pub(super) head: usize,
     pub(super) uri: usize,
     pub(super) fields: usize,
@@ -74,7 +75,8 @@ impl Default for Limits {
             keep_alive: Duration::from_secs(75),
             half_close: Duration::from_secs(1),
             half_close_events: false,
-            ping: (Duration::from_secs(60), Duration::from_secs(20)),
+            ping_interval: Duration::from_secs(60),
+            ping_timeout: Duration::from_secs(20),
             head: 16 << 10,
             uri: 8 << 10,
             fields: 100,
@@ -113,7 +115,7 @@ impl Limits {
     }
 
     /// Sets the bytes that a request body must deliver in the time of [`body_progress`](Self::body_progress): 1 KiB, at
-    /// least 1. For bodies that [stream](Self::streaming) one byte is enough.
+    /// least 1. For bodies that [stream](Self::streaming_requests) one byte is enough.
     pub fn body_rate(mut self, bytes: u64) -> Self {
         self.body_rate = bytes.max(1);
         self
@@ -170,11 +172,17 @@ impl Limits {
         self
     }
 
-    /// HTTP/2: sets the time without a received byte after which a PING is sent, and the time for its answer: 60 s and
-    /// 20 s. Without an answer the connection is closed. This detects a dead peer of a silent stream, even behind a
-    /// proxy.
-    pub fn ping(mut self, interval: Duration, timeout: Duration) -> Self {
-        self.ping = (interval, timeout);
+    /// HTTP/2: sets the time without a received byte after which a PING is sent: 60 s. This detects a dead peer of a
+    /// silent stream, even behind a proxy.
+    pub fn http2_ping_interval(mut self, interval: Duration) -> Self {
+        self.ping_interval = interval;
+        self
+    }
+
+    /// HTTP/2: sets the time for the answer to a [PING](Self::http2_ping_interval), after which the connection is
+    /// closed: 20 s.
+    pub fn http2_ping_timeout(mut self, limit: Duration) -> Self {
+        self.ping_timeout = limit;
         self
     }
 
@@ -198,7 +206,7 @@ impl Limits {
         self
     }
 
-    /// Sets the bytes of a request body, without its framing, unless the request [streams](Self::streaming): 2 MiB. A
+    /// Sets the bytes of a request body, without its framing, unless the request [streams](Self::streaming_requests): 2 MiB. A
     /// request that declares more is answered with 413 before the service is called. A body that grows beyond the limit
     /// fails with a [`BodyError`](super::BodyError); if the service fails with it, the answer is 413. The connection is
     /// closed.
@@ -213,8 +221,8 @@ impl Limits {
     ///
     /// By default gRPC calls over HTTP/2 stream, by their content type `application/grpc`: a gRPC server limits each
     /// message. Any client can send that content type, also to a handler that collects whole bodies and relies on this
-    /// limit. A server with such handlers selects by path, or nothing: `streaming(|_| false)`.
-    pub fn streaming(mut self, streams: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+    /// limit. A server with such handlers selects by path, or nothing: `streaming_requests(|_| false)`.
+    pub fn streaming_requests(mut self, streams: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.streaming = Some(Arc::new(streams));
         self
     }
@@ -245,32 +253,32 @@ impl Limits {
     }
 
     /// HTTP/2: sets the number of concurrent requests of a connection: 100.
-    pub fn streams(mut self, count: u32) -> Self {
+    pub fn http2_streams(mut self, count: u32) -> Self {
         self.streams = count;
         self
     }
 
     /// HTTP/2: sets the bytes of a request body in flight before the service reads them: 3 MiB, at most 2 GiB. A client
     /// at a distance sends this much in each round trip: with 50 ms, 60 MB/s. Keep it below
-    /// [`connection_window`](Self::connection_window), so that an unread body does not stall others.
+    /// [`http2_connection_window`](Self::http2_connection_window), so that an unread body does not stall others.
     ///
     /// A service that reads slower than the client sends lets the server hold this much of each body. Connections that
     /// hold more than 128 KiB are not read further while those of the process hold half of the [`budget`](Self::budget);
     /// they count in [`reads_paused`](crate::counters::Snapshot::reads_paused).
-    pub fn stream_window(mut self, bytes: u32) -> Self {
+    pub fn http2_stream_window(mut self, bytes: u32) -> Self {
         self.stream_window = bytes.min(WINDOW_MAX);
         self
     }
 
-    /// HTTP/2: sets the [`stream_window`](Self::stream_window) of all bodies of a connection together: 4 MiB.
-    pub fn connection_window(mut self, bytes: u32) -> Self {
+    /// HTTP/2: sets the [`http2_stream_window`](Self::http2_stream_window) of all bodies of a connection together: 4 MiB.
+    pub fn http2_connection_window(mut self, bytes: u32) -> Self {
         self.connection_window = bytes.min(WINDOW_MAX);
         self
     }
 
     /// HTTP/2: sets whether both windows, in place of the fixed ones, grow from 64 KiB to the bytes of a round trip, at
     /// most 16 MiB: off. Both windows are equal then, so one body that is not read stalls all others of its connection.
-    pub fn adaptive_window(mut self, on: bool) -> Self {
+    pub fn http2_adaptive_window(mut self, on: bool) -> Self {
         self.adaptive_window = on;
         self
     }
@@ -334,7 +342,8 @@ impl fmt::Debug for Limits {
             .field("keep_alive", &self.keep_alive)
             .field("half_close", &self.half_close)
             .field("half_close_events", &self.half_close_events)
-            .field("ping", &self.ping)
+            .field("ping_interval", &self.ping_interval)
+            .field("ping_timeout", &self.ping_timeout)
             .field("head", &self.head)
             .field("uri", &self.uri)
             .field("fields", &self.fields)

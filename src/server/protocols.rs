@@ -53,7 +53,7 @@ impl Protocols {
             .max_send_buf_size(limits.buffer)
             .initial_stream_window_size(limits.stream_window)
             .initial_connection_window_size(limits.connection_window);
-        let (interval, timeout) = limits.ping;
+        let (interval, timeout) = (limits.ping_interval, limits.ping_timeout);
         // hyper adds the interval to the current time, which must not overflow.
         if interval < YEAR {
             two.keep_alive_interval(interval).keep_alive_timeout(timeout.min(YEAR));

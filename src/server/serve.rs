@@ -67,11 +67,11 @@ use crate::server::tls::Tls;
 /// An axum `Router` needs nothing else: `server::serve(listener, router)`. Its extractors read the
 /// [`RequestBody`](super::RequestBody) as
 /// any body, and answer with 413 if it is too large. Handlers that accept more than 2 MiB need both
-/// `DefaultBodyLimit::disable()` on their route and [`Limits::streaming`] for their path. Where other services answer
+/// `DefaultBodyLimit::disable()` on their route and [`Limits::streaming_requests`] for their path. Where other services answer
 /// with 408, axum answers with 400.
 ///
 /// gRPC calls over HTTP/2 stream: their bodies have no size limit, and tonic limits each message. A server that also
-/// has handlers that collect whole bodies selects the [streaming](Limits::streaming) requests by path. Other calls
+/// has handlers that collect whole bodies selects the [streaming](Limits::streaming_requests) requests by path. Other calls
 /// beyond the body limit end with `RESOURCE_EXHAUSTED`, also in tonic if the feature `tonic` is on.
 ///
 /// The last response of an HTTP/1 connection reaches the client, even one that still sends the body of its request, or

@@ -203,7 +203,7 @@ fn a_client_that_offers_an_upgrade_can_send_its_body_until_its_answer() {
         on_all(async |over, takeover| {
             let body = vec![b'x'; TOO_LARGE];
             let limited = Server::start(over, takeover, Limits::default()).await;
-            let ignored = Server::start(over, takeover, Limits::default().streaming(|_| true)).await;
+            let ignored = Server::start(over, takeover, Limits::default().streaming_requests(|_| true)).await;
             // Refused by the server, not read by the service, and answered while a task waits for the upgrade.
             let cases =
                 [(&limited, "/length", 413, ""), (&ignored, "/", 200, "hello"), (&ignored, "/refused", 200, "hello")];

@@ -364,7 +364,7 @@ async fn streams_beyond_the_limit_are_refused() {
         count.fetch_add(1, Ordering::Relaxed);
         std::future::pending::<Result<Answer, Infallible>>()
     });
-    let limits = server::Limits::default().streams(2);
+    let limits = server::Limits::default().http2_streams(2);
     let _server = tokio::spawn(server::serve(listener, service).limits(limits).into_future());
     let mut io = TcpStream::connect(addr).await.unwrap();
     io.write_all(&[PREFACE, EMPTY_SETTINGS].concat()).await.unwrap();

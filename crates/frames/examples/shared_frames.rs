@@ -75,7 +75,7 @@ async fn run(options: Options) -> Result<(), String> {
         async move { service.answer(request).await }
     });
     // Uploads are as long as the consumers permit.
-    let serving = serve(listener, service).limits(Limits::default().streaming(|_| true));
+    let serving = serve(listener, service).limits(Limits::default().streaming_requests(|_| true));
     tokio::select! {
         served = serving => served.map_err(|e| report(&e)),
         () = interrupted => Ok(()),

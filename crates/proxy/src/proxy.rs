@@ -34,7 +34,7 @@ use millstream::body::DirectBody;
 ///
 /// let proxy = Proxy::new("http://127.0.0.1:8080".parse()?);
 /// // The limit on the size of uploads is left to the upstream.
-/// let limits = Limits::default().streaming(|_| true);
+/// let limits = Limits::default().streaming_requests(|_| true);
 /// serve(TcpListener::bind("0.0.0.0:80").await?, proxy).limits(limits).await?;
 /// # Ok(())
 /// # }
@@ -78,7 +78,7 @@ use millstream::body::DirectBody;
 ///
 /// Requests above the [limits](ProxyBuilder::requests), or while the [circuit](ProxyBuilder::breaker) is open, get a 503. The
 /// limits are those of all clients together: what one client may take is bounded by the
-/// [connections of an address](millstream::server::Limits::per_address) and the [streams](millstream::server::Limits::streams) of each. A
+/// [connections of an address](millstream::server::Limits::per_address) and the [streams](millstream::server::Limits::http2_streams) of each. A
 /// `Host` other than the name in the client's TLS handshake is passed on; the upstream may answer it with 421.
 ///
 /// A request is sent again, over a new connection or the one that HTTP/2 shares, in two cases:

@@ -12,7 +12,7 @@ fn the_defaults_are_as_documented() {
     assert_eq!((limits.head_time, limits.body_progress, limits.write_stall), (seconds(10), seconds(30), seconds(30)));
     assert_eq!((limits.keep_alive, limits.half_close), (seconds(75), seconds(1)));
     assert!(!limits.half_close_events && !limits.adaptive_window && limits.streaming.is_none());
-    assert_eq!(limits.ping, (seconds(60), seconds(20)));
+    assert_eq!((limits.ping_interval, limits.ping_timeout), (seconds(60), seconds(20)));
     assert_eq!((limits.body_rate, limits.write_rate, limits.body), (1024, 8192, 2_097_152));
     assert_eq!((limits.head, limits.uri, limits.fields), (16 * KIB, 8 * KIB, 100));
     assert_eq!((limits.connections, limits.per_address, limits.streams), (10_000, 1000, 100));
@@ -30,9 +30,11 @@ fn each_setting_is_kept_within_its_bounds() {
         .keep_alive(second)
         .half_close(second)
         .half_close_events(true)
-        .ping(second, second);
+        .http2_ping_interval(second)
+        .http2_ping_timeout(second);
     let times = [limits.head_time, limits.body_progress, limits.write_stall, limits.keep_alive, limits.half_close];
-    assert_eq!((times, limits.ping, limits.half_close_events), ([second; 5], (second, second), true));
+    assert_eq!((times, limits.half_close_events), ([second; 5], true));
+    assert_eq!([limits.ping_interval, limits.ping_timeout], [second; 2]);
 
     let limits = Limits::default()
         .body_rate(7)
@@ -43,10 +45,10 @@ fn each_setting_is_kept_within_its_bounds() {
         .body(7)
         .connections(7)
         .per_address(7)
-        .streams(7)
-        .stream_window(7)
-        .connection_window(7)
-        .adaptive_window(true)
+        .http2_streams(7)
+        .http2_stream_window(7)
+        .http2_connection_window(7)
+        .http2_adaptive_window(true)
         .buffer(9000)
         .budget(7);
     assert_eq!([limits.body_rate, limits.write_rate, limits.body], [7; 3]);
@@ -56,7 +58,7 @@ fn each_setting_is_kept_within_its_bounds() {
 
     let least = Limits::default().body_rate(0).write_rate(0).head(0).buffer(0);
     assert_eq!((least.body_rate, least.write_rate, least.head, least.buffer), (1, 1, 1, 8 * KIB));
-    let most = Limits::default().fields(usize::MAX).stream_window(u32::MAX).connection_window(u32::MAX);
+    let most = Limits::default().fields(usize::MAX).http2_stream_window(u32::MAX).http2_connection_window(u32::MAX);
     assert_eq!((most.fields, most.stream_window, most.connection_window), (16_384, 2_147_483_647, 2_147_483_647));
 }
 

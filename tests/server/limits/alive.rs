@@ -102,7 +102,8 @@ fn a_peer_that_answers_no_ping_is_given_up() {
             let answer = answer();
             async { Ok::<_, Infallible>(answer) }
         });
-        let limits = Limits::default().ping(Duration::from_millis(50), Duration::from_secs(3));
+        let limits = Limits::default().http2_ping_interval(Duration::from_millis(50));
+        let limits = limits.http2_ping_timeout(Duration::from_secs(3));
         let mut client = Frames::connect(start(limits, service).await).await;
         // `GET /` of `mill` on stream 1.
         client.0.send(b"\0\0\x09\x01\x05\0\0\0\x01\x82\x86\x84\x41\x04mill").await;
@@ -128,7 +129,7 @@ fn options_of_hyper_are_set_after_the_limits() {
         let serve = || async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();
-            (addr, serve(listener, tower::service_fn(hello)).limits(Limits::default().streams(7)))
+            (addr, serve(listener, tower::service_fn(hello)).limits(Limits::default().http2_streams(7)))
         };
         let (addr, server) = serve().await;
         tokio::spawn(server.into_future());

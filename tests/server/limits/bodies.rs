@@ -33,7 +33,7 @@ fn a_body_may_have_so_many_bytes_unless_it_streams() {
             counted.fetch_add(1, Ordering::Relaxed);
             length(request)
         });
-        let limits = Limits::default().body(1000).streaming(|head| head.uri.path() == "/stream");
+        let limits = Limits::default().body(1000).streaming_requests(|head| head.uri.path() == "/stream");
         let addr = start(limits, service).await;
         for (request, status, called) in [
             (with_length("/", 1000), 200, 1),

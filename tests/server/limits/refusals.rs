@@ -37,7 +37,7 @@ async fn refused(addr: SocketAddr, request: &[u8]) -> u16 {
 fn a_client_that_sends_all_before_it_reads_gets_its_answer() {
     on_both(async || {
         let large = start(Limits::default(), tower::service_fn(length)).await;
-        let ignored = start(Limits::default().streaming(|_| true), tower::service_fn(hello)).await;
+        let ignored = start(Limits::default().streaming_requests(|_| true), tower::service_fn(hello)).await;
         let head =
             |fill: usize| format!("GET / HTTP/1.1\r\nHost: mill\r\nX: {}\r\n\r\n", "x".repeat(fill)).into_bytes();
         for len in [3_000_000, 20_000_000] {

@@ -248,7 +248,7 @@ fn who_has_no_request_is_let_go_and_who_waits_for_an_answer_is_not() {
 #[test]
 fn a_body_that_streams_may_come_slowly_but_has_to_come() {
     on_both(async || {
-        let limits = Limits::default().body_progress(LIMIT / 2).streaming(|head| head.uri.path() == "/stream");
+        let limits = Limits::default().body_progress(LIMIT / 2).streaming_requests(|head| head.uri.path() == "/stream");
         let addr = start(limits, tower::service_fn(length)).await;
         let mut client = Raw::connect(addr).await;
         client.send("POST /stream HTTP/1.1\r\nHost: mill\r\nContent-Length: 12\r\n\r\n").await;
@@ -301,8 +301,8 @@ fn limits_that_are_none_are_no_trouble() {
             .uri(much)
             .connections(much)
             .per_address(much)
-            .stream_window(u32::MAX)
-            .connection_window(u32::MAX)
+            .http2_stream_window(u32::MAX)
+            .http2_connection_window(u32::MAX)
             .budget(much);
         let addr = start(limits, tower::service_fn(length)).await;
         let mut client = Raw::connect(addr).await;

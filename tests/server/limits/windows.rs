@@ -20,7 +20,7 @@ const BESIDES: usize = 4 << 10;
 
 /// Returns the maximum number of upload bytes in transit to a server with `limits`.
 async fn on_their_way(limits: Limits, delay: Duration) -> usize {
-    let addr = start(limits.streaming(|_| true), tower::service_fn(length)).await;
+    let addr = start(limits.streaming_requests(|_| true), tower::service_fn(length)).await;
     let far = Far::start(addr, delay).await;
     let stream = TcpStream::connect(far.addr).await.unwrap();
     stream.set_nodelay(true).unwrap();
@@ -41,10 +41,10 @@ fn fixed_windows_are_kept_and_adaptive_ones_grow_to_what_the_distance_needs() {
                 let fixed = on_their_way(Limits::default(), delay).await;
                 let default = (1 << 20)..=(3 << 20) + BESIDES;
                 assert!(default.contains(&fixed), "{flavour:?}: {fixed} bytes of a window of 3 MiB");
-                let wide = Limits::default().stream_window(512 << 10);
+                let wide = Limits::default().http2_stream_window(512 << 10);
                 let wide = on_their_way(wide, delay).await;
                 assert!((256 << 10..=(512 << 10) + BESIDES).contains(&wide), "{flavour:?}: {wide} of 512 KiB");
-                let adaptive = on_their_way(Limits::default().adaptive_window(true), delay).await;
+                let adaptive = on_their_way(Limits::default().http2_adaptive_window(true), delay).await;
                 assert!(adaptive > 512 << 10, "{flavour:?}: {adaptive} bytes of windows that grow");
             });
         }

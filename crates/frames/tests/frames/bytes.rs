@@ -99,7 +99,7 @@ async fn service(socket: &Path) -> std::net::SocketAddr {
             Ok(Response::new(boxed(Full::from(sent.to_string()))))
         }
     });
-    tokio::spawn(serve(http, service).limits(Limits::default().streaming(|_| true)).into_future());
+    tokio::spawn(serve(http, service).limits(Limits::default().streaming_requests(|_| true)).into_future());
     addr
 }
 

@@ -111,6 +111,6 @@ async fn pass<L: Accept<Stream: AsFd>>(
     }
     let proxy = options.stamps.into_iter().fold(proxy, |proxy, (name, value)| proxy.response_header(name, value));
     // The limit on body size is left to the server behind the proxy.
-    let limits = Limits::default().streaming(|_| true);
+    let limits = Limits::default().streaming_requests(|_| true);
     serve(listener, proxy.build()).limits(limits).drain(signal, cli::PATIENCE).await.map(drop)
 }

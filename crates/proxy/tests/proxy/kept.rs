@@ -293,7 +293,7 @@ fn readers_that_stop_do_not_stop_others_of_their_connection() {
             let frames = stream::repeat_with(|| Ok::<_, io::Error>(Frame::data(Bytes::from_static(&[b'x'; 10_000]))));
             std::future::ready(Ok::<_, io::Error>(Response::new(boxed(StreamBody::new(frames)))))
         });
-        tokio::spawn(serve(listener, service).limits(Limits::default().streams(1000)).into_future());
+        tokio::spawn(serve(listener, service).limits(Limits::default().http2_streams(1000)).into_future());
         let addr = proxy(plan(upstream, true)).await;
         let mut stalled = Vec::new();
         for _ in 0..STALLED {

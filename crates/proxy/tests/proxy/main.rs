@@ -53,7 +53,7 @@ async fn proxy(plan: ProxyBuilder) -> SocketAddr {
 async fn proxy_of(proxy: Proxy) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, proxy).limits(Limits::default().streaming(|_| true)).into_future());
+    tokio::spawn(serve(listener, proxy).limits(Limits::default().streaming_requests(|_| true)).into_future());
     addr
 }
 

@@ -70,7 +70,7 @@ where
         let answer = handler(request);
         async { Ok::<_, std::convert::Infallible>(answer.await) }
     });
-    let server = serve(listener, service).limits(Limits::default().streaming(|_| true)).tls(tls);
+    let server = serve(listener, service).limits(Limits::default().streaming_requests(|_| true)).tls(tls);
     let server = server.on_connection(move |_, peer| {
         assert!(peer.is_tls());
         count.fetch_add(1, Ordering::Relaxed);

@@ -100,7 +100,7 @@ fn every_client_that_leaves_cancels_its_request() {
                 });
                 std::future::ready(Ok::<_, io::Error>(Response::new(boxed(StreamBody::new(Box::pin(token))))))
             });
-            let limits = Limits::default().streams(CLIENTS.0 as u32);
+            let limits = Limits::default().http2_streams(CLIENTS.0 as u32);
             tokio::spawn(serve(listener, service).limits(limits).into_future());
             let built = plan(upstream, upstream_h2).build();
             let addr = proxy_of(built.clone()).await;
