@@ -161,13 +161,13 @@ fn bursts(suite: &mut Suite, title: &str, count: usize, len: usize, goals: &[Goa
     let all = noise(count * len);
     let pieces: Vec<Bytes> = all.chunks(len).map(Bytes::copy_from_slice).collect();
     let runtime = runtime();
-    let all = |stream| Writer::builder(stream).limit(4 << 20);
+    let all = |stream| Writer::builder(stream).high_mark(4 << 20);
     let contenders = || {
         vec![
             contender(&runtime, &pieces, "millstream Writer", |s| Way::Ours(all(s).build())),
             contender(&runtime, &pieces, "millstream Writer, slices", |s| Way::OursAsSlices(all(s).build())),
             contender(&runtime, &pieces, "millstream Writer, end of turn", |s| {
-                Way::OursByTurn(all(s).end_of_turn(Duration::from_millis(1)).build())
+                Way::OursByTurn(all(s).gather_limit(Duration::from_millis(1)).build())
             }),
             contender(&runtime, &pieces, "write each", Way::Each),
             contender(&runtime, &pieces, "tokio BufWriter", |s| Way::Buffered(BufWriter::new(s))),

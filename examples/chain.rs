@@ -63,7 +63,7 @@ async fn by_chains(options: &Options, contents: &Bytes) -> Result<(Duration, usi
     let (mut by_ring, mut failed) = (0, 0);
     for (path, temp, chain) in chains.collect::<Vec<_>>() {
         match chain.await.map_err(|e| e.to_string())? {
-            Ok(done) => by_ring += usize::from(done.way() == ChainPath::Ring),
+            Ok(done) => by_ring += usize::from(done.path() == ChainPath::Ring),
             Err(error) => {
                 failed += 1;
                 let done = error.report().outcomes().iter().filter(|outcome| matches!(outcome, StepOutcome::Done(_)));

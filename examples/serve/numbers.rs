@@ -59,7 +59,7 @@ impl Numbers {
         let address = listener.local_addr().map_err(|e| format!("{metrics}: {e}"))?;
 
         // A slow page gets the newest events; a reconnected one gets those it missed.
-        let live = Hub::builder().replay(KEPT).queue(KEPT).slow(LagPolicy::DropOldest).subscribers(VIEWERS);
+        let live = Hub::builder().replay(KEPT).queue(KEPT).lag_policy(LagPolicy::DropOldest).subscribers(VIEWERS);
         let live = match log {
             Some(log) => runtime
                 .block_on(stored(live.gzip(6), log))

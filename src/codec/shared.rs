@@ -197,7 +197,7 @@ impl<W> fmt::Debug for Shared<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         f.debug_struct("Shared")
-            .field("end_of_turn", &self.ends.as_ref().map(|ends| ends.flush_waker.limit))
+            .field("gather_limit", &self.ends.as_ref().map(|ends| ends.flush_waker.limit))
             .field("write_buffer", &state.write_buffer)
             .finish()
     }

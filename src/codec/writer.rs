@@ -15,7 +15,7 @@ use super::shared::{Ends, Shared, State};
 use super::write_buffer::{Shape, WriteBuffer};
 use crate::runtime::{Flush, Turn};
 
-const LIMIT: usize = 256 << 10;
+const HIGH_MARK: usize = 256 << 10;
 
 /// Gathers pieces and passes many of them to an inner writer in one write.
 ///
@@ -41,8 +41,8 @@ const LIMIT: usize = 256 << 10;
 ///
 /// * On `flush`, [`flushed`](Self::flushed) and `shutdown`.
 /// * When [enough bytes](WriterBuilder::flush_at) are queued, as far as the inner writer accepts them then.
-/// * When the [limit](WriterBuilder::limit) is reached. Writers then wait until half of it is free.
-/// * At the [end of the turn](WriterBuilder::end_of_turn), if so configured, even if its task is not polled again. `flush`
+/// * When the [high mark](WriterBuilder::high_mark) is reached. Writers then wait until half of it is free.
+/// * At the [end of the turn](WriterBuilder::gather_limit), if so configured, even if its task is not polled again. `flush`
 ///   then returns at once, as for [`net::TcpStream`](crate::net::TcpStream), and `flushed` waits.
 ///
 /// # Flat
@@ -63,7 +63,7 @@ const LIMIT: usize = 256 << 10;
 /// # Cancel safety
 ///
 /// All methods are cancel safe: dropping a future loses no accepted bytes, and none is written twice. Dropping the
-/// writer loses queued bytes, as with tokio's `BufWriter`; with `end_of_turn` it still writes as much as the inner
+/// writer loses queued bytes, as with tokio's `BufWriter`; with `gather_limit` it still writes as much as the inner
 /// writer accepts at the end of the turn. `shutdown` loses nothing. A forgotten writer leaks only its memory.
 pub struct Writer<W> {
     shared: Arc<Shared<W>>,
@@ -75,7 +75,7 @@ pub struct Writer<W> {
 pub struct WriterBuilder<W> {
     inner: W,
     shape: Shape,
-    limit: usize,
+    high_mark: usize,
     flush_at: usize,
     ends: Option<(Arc<Turn>, Duration, AsFlush<W>)>,
 }
@@ -89,13 +89,13 @@ impl<W: AsyncWrite + Unpin> WriterBuilder<W> {
         self
     }
 
-    /// Sets the maximum number of queued bytes; 256 KiB by default, at least 1. The limit shrinks, down to an eighth,
+    /// Sets the number of queued bytes above which writers wait; 256 KiB by default, at least 1. The mark shrinks, down to an eighth,
     /// while the inner writer takes longer than 100 ms to write that much, and grows again when it is faster.
     ///
-    /// [`Bytes`] are accepted whole, so the last ones may exceed the limit. A writer keeps at most twice the limit and
+    /// [`Bytes`] are accepted whole, so the last ones may exceed the mark. A writer keeps at most twice the mark and
     /// 256 KiB of the pool by reference.
-    pub fn limit(mut self, bytes: usize) -> Self {
-        self.limit = bytes.max(1);
+    pub fn high_mark(mut self, bytes: usize) -> Self {
+        self.high_mark = bytes.max(1);
         self
     }
 
@@ -107,8 +107,8 @@ impl<W: AsyncWrite + Unpin> WriterBuilder<W> {
 
     /// Builds the writer.
     pub fn build(self) -> Writer<W> {
-        let Self { inner, shape, limit, flush_at, ends } = self;
-        let write_buffer = WriteBuffer::new(inner, shape, limit);
+        let Self { inner, shape, high_mark, flush_at, ends } = self;
+        let write_buffer = WriteBuffer::new(inner, shape, high_mark);
         let shared = Arc::new_cyclic(|me: &Weak<Shared<W>>| {
             let ends = ends.map(|(turn, limit, flush)| Ends::new(turn, limit, flush(me.clone())));
             Shared::new(write_buffer, ends)
@@ -118,14 +118,15 @@ impl<W: AsyncWrite + Unpin> WriterBuilder<W> {
 }
 
 impl<W: AsyncWrite + Unpin + Send + 'static> WriterBuilder<W> {
-    /// Flushes at the end of the runtime's turn, or after `limit` while writes continue;
-    /// [`net::TcpStream`](crate::net::TcpStream) uses 1 ms. No timer is armed.
+    /// Flushes at the end of the runtime's turn, and sets the maximum time that a byte waits while writes continue, as
+    /// [`gather_limit`](crate::net::TcpListenerBuilder::gather_limit) of sockets, which is 1 ms. No timer is armed. Off by
+    /// default.
     ///
     /// # Panics
     ///
     /// Panics outside of a tokio runtime.
     #[track_caller]
-    pub fn end_of_turn(mut self, limit: Duration) -> Self {
+    pub fn gather_limit(mut self, limit: Duration) -> Self {
         self.ends = Some((Turn::current(), limit, |me| me));
         self
     }
@@ -139,7 +140,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 
     /// Returns a builder with default options.
     pub fn builder(inner: W) -> WriterBuilder<W> {
-        WriterBuilder { inner, shape: Shape::Auto, limit: LIMIT, flush_at: usize::MAX, ends: None }
+        WriterBuilder { inner, shape: Shape::Auto, high_mark: HIGH_MARK, flush_at: usize::MAX, ends: None }
     }
 
     /// Returns the number of queued bytes.
@@ -157,7 +158,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.shared.with(|state| look(&state.write_buffer.inner))
     }
 
-    /// Waits until there is room below the [limit](WriterBuilder::limit). Fails if the writer has ended.
+    /// Waits until there is room below the [high mark](WriterBuilder::high_mark). Fails if the writer has ended.
     pub fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.shared.with(|state| Self::poll_room(&self.shared, state, cx))
     }
@@ -262,6 +263,9 @@ impl<W> fmt::Debug for Writer<W> {
 
 impl<W> fmt::Debug for WriterBuilder<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WriterBuilder").field("shape", &self.shape).field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("WriterBuilder")
+            .field("shape", &self.shape)
+            .field("high_mark", &self.high_mark)
+            .finish_non_exhaustive()
     }
 }

@@ -134,12 +134,20 @@ impl DriverBuilder {
     }
 
     #[cfg(feature = "uring")]
-    /// Sets the maximum number of kernel threads for blocking operations of each worker thread: on files, and on
-    /// everything else. 2 per core by default, and at least 8 for files; more of them contend for the locks of the file
-    /// system. [io_uring_register(2)](https://man7.org/linux/man-pages/man2/io_uring_register.2.html),
+    /// Sets the maximum number of kernel threads of each worker thread for blocking operations on files, at least 1. 2
+    /// per core by default, and at least 8; more of them contend for the locks of the file system.
+    /// [io_uring_register(2)](https://man7.org/linux/man-pages/man2/io_uring_register.2.html),
     /// `IORING_REGISTER_IOWQ_MAX_WORKERS`, Linux 5.15.
-    pub fn workers(mut self, files: u32, others: u32) -> Self {
-        self.ring.workers = [files.max(1), others.max(1)];
+    pub fn file_workers(mut self, threads: u32) -> Self {
+        self.ring.workers[0] = threads.max(1);
+        self
+    }
+
+    #[cfg(feature = "uring")]
+    /// Sets the maximum number of kernel threads of each worker thread for blocking operations on everything else than
+    /// [files](Self::file_workers), at least 1; 2 per core by default.
+    pub fn other_workers(mut self, threads: u32) -> Self {
+        self.ring.workers[1] = threads.max(1);
         self
     }
 
@@ -180,11 +188,18 @@ impl DriverBuilder {
     }
 
     #[cfg(feature = "uring")]
-    /// Sets number and size of the buffers for connections with [`Receive::Multishot`](crate::net::Receive::Multishot),
-    /// per worker thread: a count rounded up to a power of two, at most 32768, and at most 1 MiB each. 512 of 4 KiB by
-    /// default, allocated by the first read of such a connection. While none is free, plain calls read.
-    pub fn receive_buffers(mut self, count: u16, bytes: u32) -> Self {
-        self.receive_buffers = Buffers { count: count.max(1), size: bytes.clamp(64, 1 << 20) };
+    /// Sets the number of buffers of each worker thread for connections with
+    /// [`Receive::Multishot`](crate::net::Receive::Multishot), rounded up to a power of two, at most 32768; 512 by
+    /// default. They are allocated by the first read of such a connection. While none is free, plain calls read.
+    pub fn receive_buffer_count(mut self, count: u16) -> Self {
+        self.receive_buffers.count = count.max(1);
+        self
+    }
+
+    #[cfg(feature = "uring")]
+    /// Sets the size of each of these [buffers](Self::receive_buffer_count), from 64 bytes to 1 MiB; 4 KiB by default.
+    pub fn receive_buffer_bytes(mut self, bytes: u32) -> Self {
+        self.receive_buffers.size = bytes.clamp(64, 1 << 20);
         self
     }
 }

@@ -73,15 +73,15 @@ impl Absence {
 /// # drop(answer);
 /// ```
 #[must_use = "futures do nothing unless polled"]
-pub struct Gone(Pin<Box<dyn Future<Output = ()> + Send>>);
+pub struct ClientGone(Pin<Box<dyn Future<Output = ()> + Send>>);
 
-impl Gone {
+impl ClientGone {
     pub(super) fn new(wait: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(Box::pin(wait))
     }
 }
 
-impl Future for Gone {
+impl Future for ClientGone {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -89,8 +89,8 @@ impl Future for Gone {
     }
 }
 
-impl fmt::Debug for Gone {
+impl fmt::Debug for ClientGone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gone").finish_non_exhaustive()
+        f.debug_struct("ClientGone").finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@
 //! | stop without cutting requests off | [`Serve::drain`], [`Drained`] |
 //! | end event streams and gRPC streams when the server drains | [`until_drain`](until_drain()) |
 //! | tell a WebSocket that the server drains | [`DrainSignal`] |
-//! | know that a client has left | [`Gone`] |
+//! | know that a client has left | [`ClientGone`] |
 //! | know who the client is | [`Serve::on_connection`], [`Peer`]; behind proxies [`Trusted`] |
 //! | serve TLS | `tls::Tls` (feature `tls`) |
 
@@ -79,7 +79,7 @@ mod wait;
 pub use body_error::BodyError;
 pub use cores::{DrainingCores, ServeCores, serve_cores};
 pub use drain::{DrainSignal, Drained, Draining};
-pub use gone::Gone;
+pub use gone::ClientGone;
 pub use http_service::HttpService;
 pub use identity::Connection;
 pub use limits::Limits;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::drain::DrainSignal;
-use super::gone::Gone;
+use super::gone::ClientGone;
 use crate::net::Handle;
 
 /// A connected client: its address, and a handle to its connection.
@@ -37,9 +37,9 @@ impl<A> Peer<A> {
     }
 
     /// Returns a future that is ready when the client has left.
-    pub fn gone(&self) -> Gone {
+    pub fn gone(&self) -> ClientGone {
         let conn_state = Arc::clone(&self.drain.0);
-        Gone::new(async move { conn_state.absence.wait().await })
+        ClientGone::new(async move { conn_state.absence.wait().await })
     }
 
     /// Returns the signal that notifies the tasks of the connection when the server drains.

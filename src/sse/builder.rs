@@ -65,8 +65,8 @@ impl HubBuilder {
     }
 
     /// Sets the policy for slow readers; [`LagPolicy::DropOldest`] by default.
-    pub fn slow(mut self, slow: LagPolicy) -> Self {
-        self.config.slow = slow;
+    pub fn lag_policy(mut self, policy: LagPolicy) -> Self {
+        self.config.slow = policy;
         self
     }
 

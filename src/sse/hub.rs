@@ -34,7 +34,7 @@ use crate::sse::log::{Log, Sink};
 ///
 /// #[tokio::main]
 /// async fn main() -> std::io::Result<()> {
-///     let hub = Hub::builder().replay(10_000).slow(LagPolicy::Disconnect).subscribers(50_000).build();
+///     let hub = Hub::builder().replay(10_000).lag_policy(LagPolicy::Disconnect).subscribers(50_000).build();
 ///
 ///     let clock = hub.clone();
 ///     tokio::spawn(async move {

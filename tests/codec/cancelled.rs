@@ -25,10 +25,10 @@ fn moody() -> Fake {
 
 /// Builds a writer with the policy `which` and a small limit.
 fn one_of(fake: &Fake, which: usize) -> Writer<Fake> {
-    let builder = Writer::builder(fake.clone()).limit(2000);
+    let builder = Writer::builder(fake.clone()).high_mark(2000);
     match which {
         0 => builder.build(),
-        _ => builder.end_of_turn(Duration::from_millis(1)).build(),
+        _ => builder.gather_limit(Duration::from_millis(1)).build(),
     }
 }
 
@@ -131,7 +131,7 @@ fn writers_that_are_forgotten_disturb_nobody() {
             }
         }
         let fake = Fake::default();
-        let mut writer = Writer::builder(fake.clone()).end_of_turn(Duration::from_millis(1)).build();
+        let mut writer = Writer::builder(fake.clone()).gather_limit(Duration::from_millis(1)).build();
         writer.write_all(b"others go on").await.unwrap();
         writer.flushed().await.unwrap();
         assert_eq!(fake.seen().bytes, b"others go on");

@@ -50,7 +50,7 @@ fn pieces_are_kept_or_copied_as_they_are_long_and_written_once() {
         return;
     }
     let ((), counted) = counted(|| async {
-        let mut writer = Writer::builder(Fake::default()).limit(1 << 20).build();
+        let mut writer = Writer::builder(Fake::default()).high_mark(1 << 20).build();
         for _ in 0..100 {
             writer.write_all(&noise(40)).await.unwrap();
             writer.send(noise(1000).into()).await.unwrap();
@@ -68,7 +68,7 @@ fn heads_between_long_pieces_take_little_memory() {
         return;
     }
     let ((), counted) = counted(|| async {
-        let mut writer = Writer::builder(Fake::default()).limit(64 << 20).build();
+        let mut writer = Writer::builder(Fake::default()).high_mark(64 << 20).build();
         for _ in 0..3000 {
             writer.write_all(b"9 bytes, ").await.unwrap();
             writer.send(noise(600).into()).await.unwrap();
@@ -105,7 +105,7 @@ fn at_the_end_of_the_turn_many_writes_are_one() {
     }
     let ((), counted) = counted(|| async {
         let fake = Fake::default();
-        let mut writer = Writer::builder(fake.clone()).end_of_turn(Duration::from_secs(60)).build();
+        let mut writer = Writer::builder(fake.clone()).gather_limit(Duration::from_secs(60)).build();
         for _ in 0..100 {
             writer.write_all(b"a few bytes").await.unwrap();
             writer.flush().await.unwrap();
@@ -132,7 +132,7 @@ fn what_is_lost_is_counted_and_every_block_comes_back() {
                 fake.seen().always = Some(act.clone());
                 let builder = Writer::builder(fake.clone());
                 let mut writer = match by_turn {
-                    true => builder.end_of_turn(Duration::from_secs(60)).build(),
+                    true => builder.gather_limit(Duration::from_secs(60)).build(),
                     false => builder.build(),
                 };
                 writer.write_all(&noise(50_000)).await.unwrap();

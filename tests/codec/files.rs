@@ -37,7 +37,7 @@ fn files_are_memory_to_a_foreign_writer() {
         std::fs::write(&path, pages(LEN)).unwrap();
         for shape in SHAPES {
             let fake = Fake::always(Act::Take(70_000));
-            let mut writer = Writer::builder(fake.clone()).shape(shape).limit(100_000).build();
+            let mut writer = Writer::builder(fake.clone()).shape(shape).high_mark(100_000).build();
             for (n, piece) in mapped(&path).await.into_iter().enumerate() {
                 match n % 2 {
                     0 => writer.send(piece).await.unwrap(),
@@ -64,7 +64,7 @@ fn a_file_that_shrinks_while_it_waits_is_an_error() {
                     std::fs::write(&path, pages(LEN)).unwrap();
                     let piece = mapped(&path).await.pop().unwrap();
                     let fake = Fake::default();
-                    let mut writer = Writer::builder(fake.clone()).shape(shape).limit(2 * LEN).build();
+                    let mut writer = Writer::builder(fake.clone()).shape(shape).high_mark(2 * LEN).build();
                     writer.write_all(b"head").await.unwrap();
                     let piece = if few { piece.slice(piece.len() - 100..) } else { piece };
                     // A short piece is copied when it is accepted; a long one is read when it is sent.
@@ -101,7 +101,7 @@ fn whoever_waits_for_a_full_inner_writer_learns_of_it() {
         let piece = mapped(&path).await.pop().unwrap();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
         let fake = Fake::always(Act::Block);
-        let mut writer = Writer::builder(fake.clone()).end_of_turn(Duration::from_millis(1)).build();
+        let mut writer = Writer::builder(fake.clone()).gather_limit(Duration::from_millis(1)).build();
         writer.write_all(b"waits").await.unwrap();
         while fake.seen().polls == 0 {
             tokio::task::yield_now().await;

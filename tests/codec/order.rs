@@ -57,9 +57,9 @@ proptest! {
     ) {
         Flavour::CurrentThread.runtime().block_on(async {
             let fake = Fake::new(acts);
-            let builder = Writer::builder(fake.clone()).shape(shape).limit(limit).flush_at(flush_at);
+            let builder = Writer::builder(fake.clone()).shape(shape).high_mark(limit).flush_at(flush_at);
             let mut writer = match by_turn {
-                true => builder.end_of_turn(std::time::Duration::from_millis(1)).build(),
+                true => builder.gather_limit(std::time::Duration::from_millis(1)).build(),
                 false => builder.build(),
             };
             let bytes = Bytes::from(noise(1 << 20));
@@ -103,7 +103,7 @@ proptest! {
 async fn a_flush_of_up_to_1024_pieces_is_one_write() {
     for (pieces, writes) in [(1, 1), (64, 1), (65, 1), (1024, 1), (1025, 2), (2048, 2)] {
         let fake = Fake::default();
-        let mut writer = Writer::builder(fake.clone()).limit(4 << 20).build();
+        let mut writer = Writer::builder(fake.clone()).high_mark(4 << 20).build();
         let piece = Bytes::from(noise(1000));
         for _ in 0..pieces {
             writer.send(piece.clone()).await.unwrap();
@@ -174,7 +174,7 @@ async fn errors_end_it_and_stay() {
 #[tokio::test]
 async fn writers_wait_for_half_of_the_room() {
     let fake = Fake::new([Act::Block, Act::Take(300), Act::Block, Act::Take(300), Act::Block]);
-    let mut writer = Writer::builder(fake.clone()).limit(1000).build();
+    let mut writer = Writer::builder(fake.clone()).high_mark(1000).build();
     assert_eq!(writer.write(&[1; 3000]).await.unwrap(), 1000, "as much as there is room for");
     let mut more = tokio_test(writer.write(&[2; 3000]));
     assert!(more.poll().is_none());

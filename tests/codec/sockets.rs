@@ -31,9 +31,9 @@ fn short_writes_go_on_at_the_right_byte() {
             (Shape::Flat, true),
         ] {
             let (ours, mut theirs) = tight().await;
-            let builder = Writer::builder(ours).shape(shape).limit(100_000);
+            let builder = Writer::builder(ours).shape(shape).high_mark(100_000);
             let mut writer = match by_turn {
-                true => builder.end_of_turn(Duration::from_millis(1)).build(),
+                true => builder.gather_limit(Duration::from_millis(1)).build(),
                 false => builder.build(),
             };
             let all = Bytes::from(noise(1 << 20));
@@ -65,7 +65,7 @@ fn a_slow_reader_stops_the_writer_at_its_limit() {
     on_both(async || {
         const LIMIT: usize = 64 << 10;
         let (ours, mut theirs) = tight().await;
-        let mut writer = Writer::builder(ours).limit(LIMIT).end_of_turn(Duration::from_millis(1)).build();
+        let mut writer = Writer::builder(ours).high_mark(LIMIT).gather_limit(Duration::from_millis(1)).build();
         let piece = Bytes::from(noise(1000));
         let mut most = 0;
         // Until the connection is full.
@@ -97,7 +97,7 @@ fn a_reset_in_the_middle_is_an_error_soon_and_lets_go() {
             let (ours, mut theirs) = tight().await;
             let builder = Writer::builder(ours);
             let mut writer = match by_turn {
-                true => builder.end_of_turn(Duration::from_millis(1)).build(),
+                true => builder.gather_limit(Duration::from_millis(1)).build(),
                 false => builder.build(),
             };
             let kept = Bytes::from(noise(100_000));
@@ -131,7 +131,7 @@ fn pipes_and_unix_sockets_take_many_pieces() {
         let all = noise(600 * 1024);
         let pieces = Bytes::from(all.clone());
         tokio::spawn(async move {
-            let mut writer = Writer::builder(ours).limit(1 << 20).build();
+            let mut writer = Writer::builder(ours).high_mark(1 << 20).build();
             for piece in pieces.chunks(600) {
                 writer.push(pieces.slice_ref(piece)).unwrap();
             }

@@ -17,7 +17,7 @@ use testkit::noise;
 const LONG: Duration = Duration::from_secs(60);
 
 fn writer(fake: &Fake) -> Writer<Fake> {
-    Writer::builder(fake.clone()).end_of_turn(LONG).build()
+    Writer::builder(fake.clone()).gather_limit(LONG).build()
 }
 
 /// Waits for a condition without a time limit; the watchdog ends a test that hangs.
@@ -90,7 +90,7 @@ fn bytes_leave_while_their_task_sleeps() {
 fn writers_wait_and_are_woken() {
     on_both(async || {
         let fake = Fake::new([Act::Take(100), Act::Block]);
-        let mut writer = Writer::builder(fake.clone()).limit(1000).end_of_turn(LONG).build();
+        let mut writer = Writer::builder(fake.clone()).high_mark(1000).gather_limit(LONG).build();
         let writing = tokio::spawn(async move {
             writer.write_all(&noise(10_000)).await.unwrap();
             writer.flushed().await.unwrap();

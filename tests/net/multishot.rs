@@ -30,7 +30,13 @@ fn with_buffers<R: Future<Output = ()>>(count: u16, bytes: u32, test: impl Fn() 
             println!("on {flavour:?}");
             let before = Snapshot::now();
             flavour.runtime().block_on(async {
-                DriverBuilder::new().io(Io::Auto).entries(32).receive_buffers(count, bytes).install().unwrap();
+                DriverBuilder::new()
+                    .io(Io::Auto)
+                    .entries(32)
+                    .receive_buffer_count(count)
+                    .receive_buffer_bytes(bytes)
+                    .install()
+                    .unwrap();
                 test().await;
                 assert!(driver_info().rings() > 0, "{}", driver_info());
             });

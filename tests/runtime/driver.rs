@@ -262,7 +262,7 @@ fn operations_that_block_do_not_make_threads_without_bound() {
         return;
     }
     let threads = || fs::read_dir("/proc/self/task").unwrap().count();
-    let runtime = runtime(DriverBuilder::new().workers(4, 4));
+    let runtime = runtime(DriverBuilder::new().file_workers(4).other_workers(4));
     let before = threads();
     runtime.block_on(async {
         // Splices from pipes without data: each would hold a kernel thread.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use crate::parse::Hand;
 
 fn blocking() -> HubBuilder {
-    Hub::builder().replay(100).queue(3).slow(LagPolicy::Block)
+    Hub::builder().replay(100).queue(3).lag_policy(LagPolicy::Block)
 }
 
 fn event(n: u64) -> Event {

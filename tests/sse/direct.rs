@@ -273,7 +273,7 @@ fn a_reader_that_leaves_is_noticed_without_an_event() {
 fn a_full_connection_returns_to_its_task_and_back() {
     on_both(async || {
         for slow in [LagPolicy::DropOldest, LagPolicy::Disconnect] {
-            let hub = Hub::builder().slow(slow).queue(40).replay(40).build();
+            let hub = Hub::builder().lag_policy(slow).queue(40).replay(40).build();
             let addr = served(&hub).await;
             let mut client = Raw::connect_narrow(addr).await;
             client.send("GET / HTTP/1.0\r\n\r\n").await;

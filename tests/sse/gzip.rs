@@ -164,7 +164,7 @@ proptest! {
         (replay, queue) in (1..20usize, 1..10usize),
         slow in prop_oneof![Just(LagPolicy::DropOldest), Just(LagPolicy::Latest), Just(LagPolicy::Disconnect)],
     ) {
-        let hub = Hub::builder().gzip(level).replay(replay).queue(queue).slow(slow).build();
+        let hub = Hub::builder().gzip(level).replay(replay).queue(queue).lag_policy(slow).build();
         let (mut pairs, mut ids, mut left): (Vec<Pair>, Vec<String>, usize) = Default::default();
         for step in steps {
             match step {

@@ -283,7 +283,7 @@ fn long(n: usize) -> String {
 fn slow_compressed_readers_are_treated_like_others() {
     on_both(async || {
         for slow in [LagPolicy::DropOldest, LagPolicy::Latest, LagPolicy::Disconnect, LagPolicy::Block] {
-            let hub = builder().slow(slow).queue(20).patience(Duration::from_secs(3600)).build();
+            let hub = builder().lag_policy(slow).queue(20).patience(Duration::from_secs(3600)).build();
             let addr = served(&hub).await;
             let mut client = Raw::connect_narrow(addr).await;
             // HTTP/1.0 has no chunks.

@@ -97,7 +97,7 @@ impl Node {
         let sink = Arc::clone(&log.sink);
         let runtime = Builder::new_current_thread().build().unwrap();
         let hub = runtime.block_on(async {
-            let hub = Hub::builder().replay(replay).queue(replay).slow(LagPolicy::DropOldest).log(log).build();
+            let hub = Hub::builder().replay(replay).queue(replay).lag_policy(LagPolicy::DropOldest).log(log).build();
             tokio::task::yield_now().await;
             hub
         });

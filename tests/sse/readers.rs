@@ -194,7 +194,7 @@ proptest! {
         (replay, queue) in (1usize..20, 1usize..20),
         own_ids in prop::sample::select(vec![0u64, 1, 2, 3]),
     ) {
-        let hub = Hub::builder().replay(replay).queue(queue).slow(slow).build();
+        let hub = Hub::builder().replay(replay).queue(queue).lag_policy(slow).build();
         let mut sent = 0;
         let fresh = || Checked { reader: subscribe(&hub, None), last: None, next: Some(0), gaps: 0 };
         let mut readers: Vec<_> = (0..3).map(|_| fresh()).collect();
@@ -249,7 +249,7 @@ proptest! {
 #[test]
 fn a_slow_reader_is_told_how_many_it_missed() {
     for (slow, missed, rest) in [(LagPolicy::DropOldest, 15, 15..20), (LagPolicy::Latest, 19, 19..20)] {
-        let hub = Hub::builder().queue(5).slow(slow).build();
+        let hub = Hub::builder().queue(5).lag_policy(slow).build();
         let mut reader = subscribe(&hub, None);
         (0..20).for_each(|n| send(&hub, n));
         let seen = reader.read();
@@ -262,7 +262,7 @@ fn a_slow_reader_is_told_how_many_it_missed() {
 
 #[test]
 fn a_reader_that_is_disconnected_comes_back_without_loss() {
-    let hub = Hub::builder().replay(50).queue(5).slow(LagPolicy::Disconnect).build();
+    let hub = Hub::builder().replay(50).queue(5).lag_policy(LagPolicy::Disconnect).build();
     let mut reader = subscribe(&hub, None);
     (0..5).for_each(|n| send(&hub, n));
     assert_eq!(reader.data(), ["0", "1", "2", "3", "4"]);

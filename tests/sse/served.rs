@@ -189,7 +189,7 @@ async fn stalled(hub: &Hub) -> (Vec<u64>, Vec<Seen>, Parser) {
 
 fn slow(slow: LagPolicy) -> Hub {
     // The patience is longer than any test, even on a slow machine.
-    Hub::builder().slow(slow).queue(QUEUE as usize).patience(Duration::from_secs(3600)).build()
+    Hub::builder().lag_policy(slow).queue(QUEUE as usize).patience(Duration::from_secs(3600)).build()
 }
 
 #[test]

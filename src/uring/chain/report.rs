@@ -50,8 +50,8 @@ impl Steps {
         let outcomes = (0..self.0.len()).map(|step| program.outcome(step)).collect();
         let reads = self.0.iter().enumerate().filter(|(_, label)| label.is_read());
         let reads = reads.map(|(step, _)| program.take::<Read>(step).into_bytes()).collect();
-        let way = if program.ran_by_calls() { ChainPath::Pool } else { ChainPath::Ring };
-        ChainReport { outcomes, reads, way }.checked(&self)
+        let path = if program.ran_by_calls() { ChainPath::Pool } else { ChainPath::Ring };
+        ChainReport { outcomes, reads, path }.checked(&self)
     }
 
     /// Returns the error of a chain that could not be run, or whose outcome is unknown.
@@ -66,7 +66,7 @@ impl Steps {
 pub struct ChainReport {
     pub(super) outcomes: Vec<StepOutcome>,
     pub(super) reads: Vec<Bytes>,
-    pub(super) way: ChainPath,
+    pub(super) path: ChainPath,
 }
 
 impl ChainReport {
@@ -86,12 +86,12 @@ impl ChainReport {
     }
 
     /// Returns how the chain was run.
-    pub fn way(&self) -> ChainPath {
-        self.way
+    pub fn path(&self) -> ChainPath {
+        self.path
     }
 
     pub(super) fn of_none(steps: &Steps) -> Self {
-        Self { outcomes: vec![StepOutcome::Skipped; steps.0.len()], reads: Vec::new(), way: ChainPath::Pool }
+        Self { outcomes: vec![StepOutcome::Skipped; steps.0.len()], reads: Vec::new(), path: ChainPath::Pool }
     }
 
     /// Returns the step that caused the failure, if any.
@@ -220,7 +220,7 @@ mod tests {
 
     fn check(outcomes: &[StepOutcome]) -> Result<ChainReport, ChainError> {
         let label = ["open", "read", "write", "sync"].map(|verb| StepLabel { want: 100, ..StepLabel::new(verb, "a") });
-        let report = ChainReport { outcomes: outcomes.to_vec(), reads: Vec::new(), way: ChainPath::Pool };
+        let report = ChainReport { outcomes: outcomes.to_vec(), reads: Vec::new(), path: ChainPath::Pool };
         report.checked(&Steps(label[..outcomes.len()].to_vec()))
     }
 

@@ -55,7 +55,7 @@ impl Place {
 
     pub(crate) fn check_way(&self, report: &ChainReport) {
         let expected = if self.has_ring() { ChainPath::Ring } else { ChainPath::Pool };
-        assert_eq!(report.way(), expected);
+        assert_eq!(report.path(), expected);
     }
 
     /// Returns names and contents of the files in the directory.

@@ -32,7 +32,7 @@ fn chains_that_come_together_are_handed_over_together() {
         // Four entries each, including the close: 32 chains fill the ring exactly.
         let all: Vec<_> = (0..32).map(|n| tokio::spawn(replace(place, n).run())).collect();
         for one in all {
-            assert_eq!(one.await.unwrap().unwrap().way(), ChainPath::Ring);
+            assert_eq!(one.await.unwrap().unwrap().path(), ChainPath::Ring);
         }
         let counted = Snapshot::now().since(&before);
         assert_eq!((counted.ring_enters, counted.ring_submissions, counted.ring_completions), (1, 128, 128));
@@ -94,12 +94,12 @@ fn a_chain_too_long_for_the_ring_goes_to_the_pool() {
         let open = Chain::new().open(place.path("file"), new_file());
         let long = (0..Chain::STEPS_MAX - 1).fold(open, |chain, _| chain.write("x").timeout(Duration::from_secs(60)));
         let report = long.run().await.unwrap();
-        assert_eq!(report.way(), ChainPath::Pool);
+        assert_eq!(report.path(), ChainPath::Pool);
         assert_eq!(fs::metadata(place.path("file")).unwrap().len(), Chain::STEPS_MAX as u64 - 1);
         // The first part of the chain would fit.
         let nops = (0..100).fold(Chain::new().unlink(place.path("file")), |chain, _| chain.nop().timeout(HANGS));
         let report = tokio::time::timeout(HANGS, nops.run()).await.expect("it ends").unwrap();
-        assert_eq!(report.way(), ChainPath::Pool);
+        assert_eq!(report.path(), ChainPath::Pool);
     });
 }
 
@@ -112,7 +112,7 @@ fn without_an_io_driver_the_pool_takes_over() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let report = Chain::new().open(dir.path().join("file"), new_file()).write("x").run().await.unwrap();
-        assert_eq!(report.way(), ChainPath::Pool);
+        assert_eq!(report.path(), ChainPath::Pool);
     });
 }
 
@@ -139,6 +139,6 @@ fn by_itself_it_goes_the_way_that_is_asked_for() {
         let read = OpenOptions::new().read(true);
         let report = Chain::new().open("/proc/self/status", read).read(10).run().await.unwrap();
         let expected = if testkit::lacks("io_uring") { ChainPath::Pool } else { ChainPath::Ring };
-        assert_eq!(report.way(), expected);
+        assert_eq!(report.path(), expected);
     });
 }

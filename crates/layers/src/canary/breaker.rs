@@ -179,7 +179,7 @@ impl Breaker {
         if state != State::HalfOpen {
             return (state == State::Closed).then_some(Ticket { generation, probe: false });
         }
-        if slow.probes_sent >= slow.thresholds.probes.saturating_mul(2) {
+        if slow.probes_sent >= slow.thresholds.good_probes.saturating_mul(2) {
             if nanos(now) < self.until.load(Ordering::Relaxed) {
                 return None;
             }
@@ -245,7 +245,7 @@ impl Breaker {
             return false;
         }
         // A long closed period ends a row of trips.
-        if now.saturating_sub(slow.closed_at) >= slow.thresholds.cool_down_max {
+        if now.saturating_sub(slow.closed_at) >= slow.thresholds.longest_cool_down() {
             slow.strikes = 0;
         }
         self.trip(&mut slow, now);
@@ -272,7 +272,7 @@ impl Breaker {
         let mut slow = self.slow_path();
         if ticket.probe && self.now() == (ticket.generation, State::HalfOpen) {
             slow.probes_good += 1;
-            if slow.probes_good >= slow.thresholds.probes {
+            if slow.probes_good >= slow.thresholds.good_probes {
                 slow.closed_at = now;
                 self.enter(&mut slow, State::Closed, Duration::ZERO);
             }

@@ -137,7 +137,7 @@ async fn a_path_that_does_badly_is_given_up_probed_and_taken_again() {
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_fails_opens_it_again_even_if_one_is_enough() {
     for ill in [Ill::Status, Ill::Service, Ill::Body] {
-        let thresholds = Thresholds::default().samples(1).probes(1, 1);
+        let thresholds = Thresholds::default().samples(1).probe_one_in(1).good_probes(1);
         let layer = all_on_no_cork().thresholds(thresholds).build().unwrap();
         let handle = layer.handle();
         let (stream, _theirs) = pair().await;

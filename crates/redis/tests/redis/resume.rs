@@ -35,7 +35,7 @@ fn scale() -> (usize, usize) {
 
 async fn instance(url: &str) -> (Hub, SocketAddr) {
     let log = Redis::builder(url).key("test").max_len(100_000).connect().await.unwrap();
-    let hub = Hub::builder().log(log).replay(RING).queue(RING).slow(LagPolicy::Disconnect).build();
+    let hub = Hub::builder().log(log).replay(RING).queue(RING).lag_policy(LagPolicy::Disconnect).build();
     let served = hub.clone();
     let addr = start(move |request| {
         let answer = served.subscribe(&request).map(boxed);

@@ -65,7 +65,7 @@ impl Peers {
             shard.len() - 1
         });
         let peer = &mut shard[at];
-        if now.saturating_sub(peer.heard.max(peer.until)) >= limits.cool_down_max {
+        if now.saturating_sub(peer.heard.max(peer.until)) >= limits.longest_cool_down() {
             peer.strikes = 0;
         }
         peer.heard = now;

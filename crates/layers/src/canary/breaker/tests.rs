@@ -302,7 +302,7 @@ proptest! {
     fn its_states_follow_its_rules(
         steps in prop::collection::vec((0u64..20_000, 0u8..10), 1..2000), one_in in 1u32..20, good in 1u32..10,
     ) {
-        let thresholds = Thresholds::default().samples(5).probes(one_in, good);
+        let thresholds = Thresholds::default().samples(5).probe_one_in(one_in).good_probes(good);
         let breaker = Breaker::new(thresholds, 1);
         let (mut now, mut opens, mut before) = (ms(0), Duration::ZERO, State::Closed);
         let (mut asked, mut probes, mut well) = (0u32, 0u32, 0u32);
@@ -354,7 +354,7 @@ proptest! {
     /// A peer is excluded exactly if the last of its resets are close enough together.
     #[test]
     fn peers_are_out_when_a_model_says_so(resets in prop::collection::vec((0u64..50, 0u32..3), 1..60), most in 1u32..=8) {
-        let breaker = Breaker::new(Thresholds::default().resets(most, secs(60)).cool_down(secs(10_000), secs(10_000)), 1);
+        let breaker = Breaker::new(Thresholds::default().resets(most, secs(60)).cool_down(secs(10_000)), 1);
         let mut kept: Vec<(u64, u32)> = Vec::new();
         let mut out = [false; 3];
         let mut now = 0;

@@ -19,10 +19,10 @@ pub struct Thresholds {
     pub(super) resets: u32,
     pub(super) resets_within: Duration,
     pub(super) peers: usize,
-    pub(super) cool_down: Duration,
-    pub(super) cool_down_max: Duration,
+    cool_down: Duration,
+    cool_down_max: Duration,
     pub(super) probe_one_in: u32,
-    pub(super) probes: u32,
+    pub(super) good_probes: u32,
 }
 
 impl Default for Thresholds {
@@ -38,7 +38,7 @@ impl Default for Thresholds {
             cool_down: Duration::from_secs(30),
             cool_down_max: Duration::from_secs(600),
             probe_one_in: 10,
-            probes: 20,
+            good_probes: 20,
         }
     }
 }
@@ -81,23 +81,40 @@ impl Thresholds {
         self
     }
 
-    /// Sets the cool-down after a trip; 30 s by default. It doubles with each trip in a row, up to `max`, 10 min by
-    /// default. Trips are in a row if the path was closed for less than `max` between them.
-    pub fn cool_down(mut self, first: Duration, max: Duration) -> Self {
-        (self.cool_down, self.cool_down_max) = (first, max.max(first));
+    /// Sets the cool-down after a trip; 30 s by default. It doubles with each trip in a row, up to the
+    /// [longest](Self::cool_down_max).
+    pub fn cool_down(mut self, first: Duration) -> Self {
+        self.cool_down = first;
         self
     }
 
-    /// Sets the probes after a cool-down: one request in `one_in` tries the path, and `good` successful ones close the
-    /// breaker; 10 and 20 by default, each at least 1. A failed probe opens it again.
-    pub fn probes(mut self, one_in: u32, good: u32) -> Self {
-        (self.probe_one_in, self.probes) = (one_in.max(1), good.max(1));
+    /// Sets the longest cool-down; 10 min by default, at least the [first](Self::cool_down). Trips are in a row if the
+    /// path was closed for less than this time between them.
+    pub fn cool_down_max(mut self, longest: Duration) -> Self {
+        self.cool_down_max = longest;
         self
+    }
+
+    /// Sets that one in this number of requests probes the path after a cool-down; 10 by default, at least 1.
+    pub fn probe_one_in(mut self, requests: u32) -> Self {
+        self.probe_one_in = requests.max(1);
+        self
+    }
+
+    /// Sets the number of successful probes that close the breaker; 20 by default, at least 1. A failed probe opens it
+    /// again.
+    pub fn good_probes(mut self, count: u32) -> Self {
+        self.good_probes = count.max(1);
+        self
+    }
+
+    pub(super) fn longest_cool_down(&self) -> Duration {
+        self.cool_down_max.max(self.cool_down)
     }
 
     /// Returns the cool-down of a trip that follows `strikes` others.
     pub(super) fn cool_down_after(&self, strikes: u32) -> Duration {
-        self.cool_down.saturating_mul(1 << strikes.min(20)).min(self.cool_down_max)
+        self.cool_down.saturating_mul(1 << strikes.min(20)).min(self.longest_cool_down())
     }
 
     /// Returns whether the thresholds are met, or there are too few samples.

@@ -11,7 +11,9 @@ fn thresholds_change_at_once_and_for_new_samples_only() {
     assert!(!breaker.failed(old, Some(GOOD), ms(0), 0), "a sample of the old thresholds");
     feed(&breaker, 3, ms(2), secs(3000));
     assert_eq!((state(&breaker), breaker.status(secs(3000)).trips), (State::Open, 1));
-    breaker.set_thresholds(&Thresholds::default().probes(1, 1).samples(1).resets(1, secs(60)).window(ms(8)));
+    breaker.set_thresholds(
+        &Thresholds::default().probe_one_in(1).good_probes(1).samples(1).resets(1, secs(60)).window(ms(8)),
+    );
     assert_eq!(breaker.status(secs(3000)).opens_for, secs(30), "it stays open");
     let probe = breaker.admit(None, secs(3030)).unwrap();
     breaker.answered(probe, ms(2), secs(3030), 0);
@@ -38,7 +40,7 @@ fn a_table_of_peers_may_get_smaller() {
 
 #[test]
 fn cool_downs_without_end_do_not_overflow() {
-    let breaker = Breaker::new(Thresholds::default().cool_down(Duration::MAX, secs(1)).samples(1), 1);
+    let breaker = Breaker::new(Thresholds::default().cool_down(Duration::MAX).cool_down_max(secs(1)).samples(1), 1);
     for s in 0..3 {
         reset(&breaker, peer(1), secs(s));
     }
