@@ -55,8 +55,7 @@ pub struct Recorder {
 
 /// A call that reached a [`Recorder`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Call {
+enum Call {
     /// A write of one piece.
     Write(Vec<u8>),
     /// A write of several pieces.
@@ -68,13 +67,8 @@ pub enum Call {
 }
 
 impl Recorder {
-    /// Creates a recorder without calls.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Returns the calls so far, in order.
-    pub fn calls(&self) -> Vec<Call> {
+    fn calls(&self) -> Vec<Call> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -172,7 +166,7 @@ impl hyper::rt::Write for Recorder {
 /// message says what to add.
 #[track_caller]
 pub fn assert_vectored<W: AsyncWrite + Unpin>(wrap: impl FnOnce(Recorder) -> W) {
-    let recorder = Recorder::new();
+    let recorder = Recorder::default();
     let mut wrapper = wrap(recorder.clone());
     let claims = wrapper.is_write_vectored();
     let written = poll(|cx, pieces| Pin::new(&mut wrapper).poll_write_vectored(cx, pieces));
@@ -182,7 +176,7 @@ pub fn assert_vectored<W: AsyncWrite + Unpin>(wrap: impl FnOnce(Recorder) -> W) 
 /// Does the same as [`assert_vectored`], for wrappers of streams with hyper's traits.
 #[track_caller]
 pub fn assert_vectored_hyper<W: hyper::rt::Write + Unpin>(wrap: impl FnOnce(Recorder) -> W) {
-    let recorder = Recorder::new();
+    let recorder = Recorder::default();
     let mut wrapper = wrap(recorder.clone());
     let claims = wrapper.is_write_vectored();
     let written = poll(|cx, pieces| Pin::new(&mut wrapper).poll_write_vectored(cx, pieces));
@@ -305,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_recorder_remembers_what_was_asked() {
-        let recorder = Recorder::new();
+        let recorder = Recorder::default();
         let mut stream = recorder.clone();
         let cx = &mut Context::from_waker(Waker::noop());
         assert!(AsyncWrite::poll_write(Pin::new(&mut stream), cx, b"one").is_ready());

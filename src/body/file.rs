@@ -158,7 +158,7 @@ impl FileBody {
     }
 
     /// Returns a body without bytes.
-    pub const fn empty() -> Self {
+    pub(crate) const fn empty() -> Self {
         Self { left: 0, inner: Inner::Done }
     }
 

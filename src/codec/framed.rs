@@ -177,11 +177,6 @@ impl<T, C> Framed<T, C> {
         &self.codec
     }
 
-    /// Returns the codec mutably.
-    pub fn codec_mut(&mut self) -> &mut C {
-        &mut self.codec
-    }
-
     /// Returns the number of encoded bytes that are not written yet.
     pub fn queued(&self) -> usize {
         self.write.len()

@@ -175,8 +175,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         poll_fn(|cx| self.poll_chunk(cx)).await
     }
 
-    /// Poll version of [`chunk`](Self::chunk).
-    pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
         ready!(self.poll_some(cx))?;
         Poll::Ready(Ok(self.split_to(self.front.len())))
     }

@@ -80,12 +80,6 @@ impl CopyError {
         self.0.source.kind()
     }
 
-    /// Returns whether a peer has closed or reset its connection, or a timeout of TCP has ended it.
-    pub fn is_connection_lost(&self) -> bool {
-        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
-        matches!(self.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | NotConnected | TimedOut)
-    }
-
     /// Returns whether the disk of the target, or the quota of the user, has no space left.
     pub fn is_no_space(&self) -> bool {
         matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -143,7 +137,7 @@ mod tests {
         let reset = io::Error::from_raw_os_error(104);
         let error = CopyError::new(Step::Read, Some("127.0.0.1:9".into()), so_far(7), reset);
         assert_eq!(error.to_string(), "copy: 127.0.0.1:9: read; after 7 bytes");
-        assert_eq!((error.is_connection_lost(), error.is_no_space()), (true, false));
+        assert!(!error.is_no_space());
         let error = io::Error::from(error.in_direction(Direction::BToA, so_far(9)));
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert_eq!(error.to_string(), "copy from b to a: 127.0.0.1:9: read; after 7 bytes");

@@ -34,4 +34,4 @@ mod service;
 pub use body::FilesBody;
 pub use builder::FilesBuilder;
 pub use cache_control::{Asset, cache_by_name};
-pub use service::{Files, FilesFuture, ResponseFuture};
+pub use service::{Files, ResponseFuture};

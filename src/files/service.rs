@@ -178,7 +178,16 @@ impl Files {
     /// # Cancel safety
     ///
     /// The future borrows nothing. Dropping it does not affect other requests for the same file.
-    pub fn get(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> FilesFuture {
+    pub fn get(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> impl Future<Output = Response<FilesBody>> + Send + Unpin + use<> {
+        self.answer(method, uri, headers)
+    }
+
+    fn answer(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> FilesFuture {
         if !matches!(*method, Method::GET | Method::HEAD) {
             return FilesFuture::ready(respond::method_not_allowed());
         }
@@ -303,15 +312,15 @@ impl<B> Service<Request<B>> for Files {
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture {
-        ResponseFuture(self.get(request.method(), request.uri(), request.headers()))
+        ResponseFuture(self.answer(request.method(), request.uri(), request.headers()))
     }
 }
 
-/// The future of [`Files::get`]: the response.
+/// The future of [`Files::get`].
 #[must_use = "futures do nothing unless polled"]
-pub struct FilesFuture(Answer);
+struct FilesFuture(Answer);
 
-/// The future of [`Files`] as a service: [`FilesFuture`] in a `Result` that is always `Ok`.
+/// The future of [`Files`] as a service.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture(FilesFuture);

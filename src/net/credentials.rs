@@ -9,18 +9,16 @@ use crate::sys::socket;
 /// [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). Other systems than Linux report
 /// `ErrorKind::Unsupported`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Credentials {
-    /// Process ID; 0 if not visible from this process's namespace. It may have been reused: decide by user and group.
-    pub pid: i32,
-    /// Effective user ID.
-    pub uid: u32,
-    /// Effective group ID.
-    pub gid: u32,
+    /// 0 if it is not visible.
+    pid: i32,
+    uid: u32,
+    gid: u32,
 }
 
 impl Credentials {
-    /// Returns the process ID; `None` if not visible from this process's namespace. It may have been reused.
+    /// Returns the process ID; `None` if not visible from this process's namespace. It may have been
+    /// reused: decide by user and group.
     pub fn pid(&self) -> Option<i32> {
         Some(self.pid).filter(|&pid| pid != 0)
     }

@@ -73,13 +73,6 @@ impl Pulse {
     }
 }
 
-impl StreamStats {
-    /// Returns the writes of callers per call that sent bytes; 0 before the first call.
-    pub fn frames_per_write(&self) -> f64 {
-        if self.writes == 0 { 0.0 } else { self.frames as f64 / self.writes as f64 }
-    }
-}
-
 /// Kernel statistics of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

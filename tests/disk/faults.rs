@@ -166,7 +166,10 @@ fn a_directory_that_is_removed_ends_the_log() {
         fs::remove_dir_all(&path).unwrap();
         send(&hub, 1);
         let error = disk.flush().await.unwrap_err();
-        assert!(error.is_removed() && error.to_string().contains(path.to_str().unwrap()), "{error}");
+        assert!(
+            matches!(error, DiskError::Removed { .. }) && error.to_string().contains(path.to_str().unwrap()),
+            "{error}"
+        );
         assert!(matches!(hub.send(Event::new()), Err(SendError::Log(_))));
         assert!(disk.state().error.unwrap().contains("removed"));
     });

@@ -12,7 +12,7 @@ mod replay;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use millstream::sse::log::disk::{Disk, DiskBuilder};
+use millstream::sse::log::disk::{Disk, DiskBuilder, DiskError};
 use millstream::sse::{Event, EventBody, Hub};
 use testkit::events::Reader;
 
@@ -55,7 +55,7 @@ async fn close(hub: Hub, disk: Disk) {
     loop {
         match Disk::builder(&path).open().await {
             Ok(_) => return,
-            Err(e) => assert!(e.is_locked(), "{e}"),
+            Err(e) => assert!(matches!(e, DiskError::Locked { .. }), "{e}"),
         }
         tokio::task::yield_now().await;
     }

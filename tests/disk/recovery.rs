@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use millstream::sse::log::disk::{Disk, DiskError, Durability};
+use millstream::fs::Durability;
+use millstream::sse::log::disk::{Disk, DiskError};
 
 use crate::{close, contents, filled, forgetful, hub, numbers, open, reader, segments, send, small};
 use testkit::alone;
@@ -101,7 +102,7 @@ fn a_flipped_bit_is_never_taken_for_an_event() {
             assert_eq!((path, offset), (segments(dir.path())[0].clone(), starts[record] as u64), "bit {bit}");
             assert!(fs::read(&segments(dir.path())[0]).unwrap() == wrong, "the file was changed");
             // Without syncs it may be an end that was torn.
-            let disk = Disk::builder(dir.path()).durability(Durability::Process).open().await.unwrap();
+            let disk = Disk::builder(dir.path()).durability(Durability::None).open().await.unwrap();
             assert_eq!(disk.state().next, record as u64 + 1);
         }
     });
@@ -244,7 +245,7 @@ fn a_segment_that_is_missing_or_short_leaves_a_gap() {
         let disk = loop {
             match small(dir.path()).open().await {
                 Ok(disk) => break disk,
-                Err(e) => assert!(e.is_locked(), "{e}"),
+                Err(e) => assert!(matches!(e, DiskError::Locked { .. }), "{e}"),
             }
         };
         let all = contents(&disk).await;
@@ -365,7 +366,7 @@ fn opening_reads_only_the_last_segment() {
             }
             fs::write(path(FIRST), "").unwrap();
             let builder = || Disk::builder(dir.path()).keep_bytes(u64::MAX);
-            let disk = builder().durability(Durability::Process).open().await.unwrap();
+            let disk = builder().durability(Durability::None).open().await.unwrap();
             let filling = hub(&disk);
             while disk.state().bytes < 160 * SEGMENT - (1 << 20) {
                 (0..500).for_each(|_| send(&filling, "x".repeat(1000)));
@@ -373,7 +374,7 @@ fn opening_reads_only_the_last_segment() {
             }
             let before = disk.state();
             drop((filling, disk));
-            while builder().open().await.is_err_and(|e| e.is_locked()) {
+            while builder().open().await.is_err_and(|e| matches!(e, DiskError::Locked { .. })) {
                 tokio::task::yield_now().await;
             }
             // From here on only the opening raises the peak.

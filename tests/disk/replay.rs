@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::Request;
+use millstream::fs::Durability;
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
 use millstream::server;
-use millstream::sse::log::disk::{Disk, Durability};
+use millstream::sse::log::disk::Disk;
 use millstream::sse::{Event, Hub, SendError};
 
 use crate::{close, hub, reader, send, small};
@@ -25,7 +26,7 @@ fn data(n: usize) -> String {
 
 /// Creates a log with many events in few commits.
 async fn many(builder: millstream::sse::log::disk::DiskBuilder, events: usize) {
-    let disk = builder.queue(1 << 20).durability(Durability::Process).open().await.unwrap();
+    let disk = builder.queue(1 << 20).durability(Durability::None).open().await.unwrap();
     let hub = hub(&disk);
     for n in 0..events {
         send(&hub, data(n));

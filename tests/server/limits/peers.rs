@@ -113,7 +113,7 @@ mod tonic_services {
             let path = directory.path().join("socket");
             let service = tower::service_fn(async |request: Request<millstream::server::RequestBody>| {
                 let who = request.extensions().get::<Option<Credentials>>().unwrap().unwrap();
-                Ok::<_, Infallible>(Response::new(Full::<bytes::Bytes>::from(who.pid.to_string())))
+                Ok::<_, Infallible>(Response::new(Full::<bytes::Bytes>::from(who.pid().unwrap().to_string())))
             });
             tokio::spawn(serve(UnixListener::bind(&path).await.unwrap(), service).into_future());
             let mut client = Raw::over(UnixStream::connect(&path).await.unwrap());

@@ -3,20 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Guarantee about the events that a log has confirmed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Durability {
-    /// Confirmed events survive the process, and are lost by a power cut or a crash of the kernel until the kernel has
-    /// written them. After that, the log may end earlier, and gives [the ids of the lost events](super::Disk#guarantees)
-    /// again.
-    Process,
-    /// Confirmed events survive a power cut: each commit ends with
-    /// [fdatasync(2)](https://man7.org/linux/man-pages/man2/fdatasync.2.html). Requires file systems that honour it,
-    /// and disks that report syncs correctly.
-    #[default]
-    Disk,
-}
+use crate::fs::Durability;
 
 /// Bounds of the size of a segment: offsets in an index have 32 bits.
 const SEGMENT_MIN: u64 = 4 << 10;
@@ -54,7 +41,13 @@ impl DiskBuilder {
         }
     }
 
-    /// Sets what confirmed events survive; by default [`Durability::Disk`].
+    /// Sets what confirmed events survive; by default a power cut ([`Durability::Full`]): each commit ends with
+    /// [fdatasync(2)](https://man7.org/linux/man-pages/man2/fdatasync.2.html), each new segment with a sync of the
+    /// directory. [`Durability::Data`] is the same here, because a segment is of no use without its name.
+    ///
+    /// With [`Durability::None`] confirmed events survive the process, and are lost by a power cut or a crash of the
+    /// kernel until the kernel has written them. After that, the log may end earlier, and gives
+    /// [the ids of the lost events](super::Disk#guarantees) again.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self

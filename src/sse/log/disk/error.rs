@@ -68,21 +68,6 @@ impl DiskError {
         }
     }
 
-    /// Returns whether the directory is in use.
-    pub fn is_locked(&self) -> bool {
-        matches!(self, Self::Locked { .. })
-    }
-
-    /// Returns whether a record is damaged.
-    pub fn is_damaged(&self) -> bool {
-        matches!(self, Self::Damaged { .. })
-    }
-
-    /// Returns whether the directory or its files were removed.
-    pub fn is_removed(&self) -> bool {
-        matches!(self, Self::Removed { .. })
-    }
-
     /// Returns whether the disk, or the quota of the user, has no space left.
     pub fn is_no_space(&self) -> bool {
         matches!(self.kind(), Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
@@ -117,6 +102,21 @@ impl fmt::Display for DiskError {
                 write!(f, "{}: {events} events were given up before they were in the log", path.display())
             }
         }
+    }
+}
+
+/// The kind of the source of [`DiskError::Io`]; `ResourceBusy` for a directory in use, `InvalidData` for a damaged record,
+/// `NotFound` for a directory that was removed, else `Other`.
+impl From<DiskError> for io::Error {
+    fn from(error: DiskError) -> Self {
+        let kind = match &error {
+            DiskError::Locked { .. } => io::ErrorKind::ResourceBusy,
+            DiskError::Damaged { .. } => io::ErrorKind::InvalidData,
+            DiskError::Removed { .. } => io::ErrorKind::NotFound,
+            DiskError::Io { source, .. } => source.kind(),
+            DiskError::GivenUp { .. } => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
     }
 }
 

@@ -61,14 +61,14 @@ const READS: usize = 4;
 ///
 /// * **No loss.** `Ok` from [`Hub::send`](crate::sse::Hub::send) means that the event is queued in this process.
 ///   [`flush`](Self::flush) waits until it is in the log, which is also before a reader gets it. Such events survive the
-///   process, and with [`Durability::Disk`](super::Durability::Disk) a power cut.
+///   process, and by [default](DiskBuilder::durability) a power cut.
 /// * **One commit for many events.** Everything that was sent while a commit runs is in the next one: one write and one
 ///   sync, of all hubs and threads together, up to 8 MiB or the end of the segment.
 /// * **Recovery.** Opening the log reads the last segment and truncates it after the last complete record. If a record
 ///   is damaged although a later commit followed it, opening fails with [`DiskError::Damaged`]: nothing that was
-///   confirmed is removed silently. [`Durability::Process`](super::Durability::Process) cannot tell these cases apart
+///   confirmed is removed silently. [`Durability::None`](crate::fs::Durability::None) cannot tell these cases apart
 ///   and truncates.
-/// * **Ids.** An id is used again only if its event was lost: with [`Durability::Process`](super::Durability::Process) by
+/// * **Ids.** An id is used again only if its event was lost: with [`Durability::None`](crate::fs::Durability::None) by
 ///   a power cut, or if the directory is removed or an older copy restored. A reader of a lost event gets an event `gap`
 ///   if the log has not given its id again when it reconnects. Later it continues behind the new event with this id.
 /// * **Gaps.** Old segments are removed as a whole, see [`keep_bytes`](DiskBuilder::keep_bytes). A reader that is

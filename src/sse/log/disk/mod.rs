@@ -32,7 +32,7 @@ mod shared;
 mod state;
 mod writer;
 
-pub use builder::{DiskBuilder, Durability};
+pub use builder::DiskBuilder;
 pub use error::DiskError;
 pub use handle::Disk;
 pub use state::DiskState;

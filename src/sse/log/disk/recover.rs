@@ -8,12 +8,13 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::builder::{DiskBuilder, Durability};
+use super::builder::DiskBuilder;
 use super::directory::{Directory, Kind};
 use super::error::DiskError;
 use super::index::Index;
 use super::scan;
 use super::segments::{Reading, Segment, Segments};
+use crate::fs::Durability;
 use crate::sys::fd::AsFd;
 use crate::sys::file;
 use crate::sys::file::Access;
@@ -47,7 +48,7 @@ pub(super) fn open(options: &DiskBuilder) -> Result<Opened, DiskError> {
     let scanned = scanned.map_err(failed("read"))?;
     if let Some(reason) = scanned.wrong {
         // Without syncs, later records may be on the disk and earlier ones not.
-        let was_complete = options.durability == Durability::Disk
+        let was_complete = options.durability != Durability::None
             && scan::has_later_commit(&file, len, scanned.id, scanned.offset).map_err(failed("read"))?;
         if was_complete {
             let path = directory.path_of(last, Kind::Events);
@@ -55,7 +56,7 @@ pub(super) fn open(options: &DiskBuilder) -> Result<Opened, DiskError> {
         }
         file::set_len(file.as_fd(), scanned.offset).map_err(failed("set the length"))?;
     }
-    if options.durability == Durability::Disk {
+    if options.durability != Durability::None {
         // What a killed process wrote may be in the page cache only.
         file::sync_data(file.as_fd()).map_err(failed("sync the file"))?;
         directory.sync()?;
@@ -74,7 +75,7 @@ fn create(directory: Directory, durability: Durability) -> Result<Opened, DiskEr
     let first = 1;
     let file =
         directory.create(first, Kind::Events).map_err(directory.failed(first, Kind::Events, "create the file"))?;
-    if durability == Durability::Disk {
+    if durability != Durability::None {
         directory.sync()?;
     }
     let reading = Reading::new(Index::default(), &file);

@@ -51,7 +51,7 @@ pub(super) fn page(shared: &Shared, after: u64, upto: u64, most: usize) -> Resul
                 }
                 // Removed since it was found.
                 Err(_) if shared.segments().first() > want => continue,
-                Err(e) if e.is_damaged() => {
+                Err(e @ DiskError::Damaged { .. }) => {
                     shared.stats.replay_failed(&e);
                     found.end
                 }

@@ -5,12 +5,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::builder::{DiskBuilder, Durability, Keep};
+use super::builder::{DiskBuilder, Keep};
 use super::directory::Directory;
 use super::record::Unnumbered;
 use super::recover::Opened;
 use super::segments::Segments;
 use super::state::{DiskState, Stats};
+use crate::fs::Durability;
 use crate::sse::log::Sink;
 use crate::sse::log::queue::Queue;
 

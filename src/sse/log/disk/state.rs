@@ -28,7 +28,7 @@ pub struct DiskState {
     pub queued_bytes: usize,
     /// Number of committed appends.
     pub appended: u64,
-    /// Number of commits: each is a write and, with [`Durability::Disk`](super::Durability::Disk), a sync.
+    /// Number of commits: each is a write and, unless the [durability](super::DiskBuilder::durability) is `None`, a sync.
     pub commits: u64,
     /// Number of appends that were given up: because the log failed, its hubs were closed while the disk was full, or
     /// the runtime ended.
@@ -128,7 +128,7 @@ impl Stats {
         let text = describe(error);
         let is_first = {
             let mut inner = self.inner();
-            inner.damaged += u64::from(error.is_damaged());
+            inner.damaged += u64::from(matches!(error, DiskError::Damaged { .. }));
             inner.replay = Some(text.clone());
             if inner.logged.len() == LOGGED {
                 inner.logged.clear();

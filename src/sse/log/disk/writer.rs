@@ -20,7 +20,6 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::builder::Durability;
 use super::directory::Kind;
 use super::error::DiskError;
 use super::index::Index;
@@ -28,6 +27,7 @@ use super::record::{self, Unnumbered};
 use super::recover::Opened;
 use super::segments::{Reading, Segment};
 use super::shared::Shared;
+use crate::fs::Durability;
 use crate::sse::event::finish;
 use crate::sse::log::queue;
 use crate::sys::fd::AsFd;
@@ -144,7 +144,7 @@ impl Writer {
         let file = directory.create(self.next, Kind::Events);
         let file =
             file.map_err(|e| Failure::before_sync(directory.failed(self.next, Kind::Events, "create the file")(e)))?;
-        if shared.durability == Durability::Disk {
+        if shared.durability != Durability::None {
             directory.sync().map_err(Failure::Fatal)?;
         }
         if let Some(index) = &*self.reading.index() {
@@ -191,7 +191,7 @@ impl Writer {
                 }
             }
         }
-        if shared.durability == Durability::Disk
+        if shared.durability != Durability::None
             && let Err(e) = file::sync_data(self.file.as_fd())
         {
             // So that the next opening does not take pages that could not be written for durable.
