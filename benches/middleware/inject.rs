@@ -81,7 +81,7 @@ pub(crate) fn run(suite: &mut Suite) {
     assert_eq!((response.len(), end + 4), (MESSAGE, HEAD));
     let fields: HeaderMap =
         FIELDS.iter().map(|&(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect();
-    let mut injector = Injector::new(&fields);
+    let mut injector = Injector::new(&fields).unwrap();
 
     let expected = by_vec(&response);
     assert_eq!(injector.feed(&response).unwrap().slices().map(|slice| slice.to_vec()).concat(), expected);

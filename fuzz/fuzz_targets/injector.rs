@@ -52,7 +52,7 @@ fn place(message: &[u8]) -> Result<Option<usize>, InjectError> {
 }
 
 fn too_large() -> InjectError {
-    let mut injector = Injector::new(&HeaderMap::new()).limit(0);
+    let mut injector = Injector::new(&HeaderMap::new()).unwrap().limit(0);
     let error = injector.feed(b"x").unwrap_err();
     assert!(matches!(error, InjectError::TooLarge { limit: 0, .. }));
     error
@@ -78,7 +78,7 @@ fuzz_target!(|data: &[u8]| {
         ("via".parse().unwrap(), HeaderValue::from_static("1.1 mill")),
         ("x-second".parse().unwrap(), HeaderValue::from_static("2")),
     ]);
-    let mut injector = Injector::new(&fields).limit(LIMIT);
+    let mut injector = Injector::new(&fields).unwrap().limit(LIMIT);
     let mut sent = Vec::new();
     let mut taken = 0;
     let mut failed = None;

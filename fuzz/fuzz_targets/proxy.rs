@@ -24,7 +24,7 @@ static PROXY: LazyLock<Address> = LazyLock::new(|| {
         .timeout(Duration::from_millis(200))
         .body_timeout(Duration::from_millis(200))
         .response_header("x-proxy".parse().unwrap(), HeaderValue::from_static("1"));
-    let proxy = start(proxy.build(), |serve| serve);
+    let proxy = start(proxy.build().unwrap(), |serve| serve);
     run(async move {
         let listener = UnixListener::bind(listening).unwrap();
         tokio::spawn(async move {

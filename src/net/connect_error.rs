@@ -28,6 +28,8 @@ pub(super) enum Why {
     /// The time limit expired after these attempts.
     Timeout(Duration, Tried),
     Path(io::Error),
+    /// An option has a value that it cannot have.
+    Option(io::Error),
 }
 
 impl ConnectError {
@@ -63,7 +65,7 @@ impl ConnectError {
 
     fn cause(&self) -> Option<&io::Error> {
         match &self.why {
-            Why::Resolve(e) | Why::Path(e) => Some(e),
+            Why::Resolve(e) | Why::Path(e) | Why::Option(e) => Some(e),
             Why::Refused(tried) | Why::Timeout(_, tried) => tried.iter().rev().find_map(|(_, error)| error.as_ref()),
             Why::Uri(_) | Why::Family => None,
         }
@@ -72,6 +74,7 @@ impl ConnectError {
     fn advice(&self) -> &'static str {
         match (&self.why, self.kind()) {
             (Why::Uri(_), _) => "",
+            (Why::Option(_), _) => "correct the option",
             (Why::Family, _) => "choose another local address",
             (Why::Resolve(_), _) => "check the name, and the resolver",
             (Why::Timeout(..), _) => "check that the host is up and that no firewall drops packets, or allow more time",
@@ -102,7 +105,7 @@ impl fmt::Display for ConnectError {
                 write!(f, ": no connection within {limit:?}")?;
                 if tried.is_empty() { f.write_str(": the name was not resolved")? } else { list(f, tried)? }
             }
-            Why::Path(_) => {}
+            Why::Path(_) | Why::Option(_) => {}
         }
         write!(f, "; {}", self.advice())
     }

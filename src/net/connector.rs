@@ -111,6 +111,7 @@ impl Connector {
     /// Panics outside a tokio runtime with I/O and time enabled.
     pub async fn connect_to(&self, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
         let failed = |why| ConnectError::new(format!("{host}:{port}"), why);
+        self.options.check().map_err(|e| failed(Why::Option(e)))?;
         let mut tried = Tried::new();
         let connecting = async {
             let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

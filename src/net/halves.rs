@@ -98,6 +98,13 @@ impl<S: Inner> fmt::Display for ReuniteError<S> {
 
 impl<S: Inner + fmt::Debug> Error for ReuniteError<S> {}
 
+/// `InvalidInput`.
+impl<S: Inner + fmt::Debug + Send + Sync + 'static> From<ReuniteError<S>> for io::Error {
+    fn from(error: ReuniteError<S>) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
 /// Implements what streams have beside the traits, and how they become halves and sockets of the standard library.
 macro_rules! whole {
     ($name:ident, $std:ty, $addr:ty) => {

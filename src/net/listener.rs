@@ -205,15 +205,10 @@ macro_rules! stream_options {
             /// Replaces the fixed [`high_mark`](Self::high_mark) by one that adapts to each connection's rates over the
             /// last second, between these bounds in bytes: 50 ms of input, and more while input outpaces output. A fast
             /// reader gets room for bursts; a slow one holds little memory and gets no stale bytes. Use it with
-            /// [`profile`](Self::profile), because the kernel queues bytes as well.
-            ///
-            /// # Panics
-            ///
-            /// Panics if the lower bound is above the upper one.
+            /// [`profile`](Self::profile), because the kernel queues bytes as well. The lower bound comes first,
+            /// otherwise binding or connecting fails with [`InvalidInput`](std::io::ErrorKind::InvalidInput).
             #[must_use]
-            #[track_caller]
             pub fn adaptive_high_mark(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
-                assert!(!bounds.is_empty(), "adaptive high mark {bounds:?}: the lower bound comes first");
                 self.options.high_range = Some((*bounds.start(), *bounds.end()));
                 self
             }

@@ -65,6 +65,7 @@ impl TcpListenerBuilder {
     ///
     /// The error of the last address; `ErrorKind::InvalidInput` if the name has no address.
     pub fn bind_each(&self, addr: impl ToSocketAddrs, count: usize) -> io::Result<Listeners> {
+        self.check()?;
         let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
         for addr in addr.to_socket_addrs()? {
             match self.bind_all(addr, count.max(1)) {

@@ -1,6 +1,7 @@
 //! Options of connections.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +60,19 @@ pub(super) struct Options {
     pub(super) pace: Option<SharedPace>,
     pub(super) zero_copy: bool,
     pub(super) on_close: Option<CloseHook>,
+}
+
+impl Options {
+    /// Returns an error if an option has a value that it cannot have.
+    pub(super) fn check(&self) -> io::Result<()> {
+        match self.high_range {
+            Some((low, high)) if low > high => {
+                let why = format!("invalid adaptive_high_mark: {low}..={high}; allowed: the lower bound first");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Clone)]

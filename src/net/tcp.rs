@@ -145,7 +145,7 @@ impl TcpListenerBuilder {
     }
 
     /// Gives `percent` of 100 new connections another [profile](Self::profile), evenly spread, for trials.
-    /// [`switch`](Self::switch) changes it later.
+    /// [`profile_switch`](Self::profile_switch) changes it later.
     #[must_use]
     pub fn profile_share(self, profile: Profile, percent: u8) -> Self {
         self.switch.set(profile, percent);
@@ -154,7 +154,7 @@ impl TcpListenerBuilder {
 
     /// Returns a switch that changes the profile of a share of new connections while the listener lives. The builder,
     /// its clones and their listeners share it.
-    pub fn switch(&self) -> ProfileSwitch {
+    pub fn profile_switch(&self) -> ProfileSwitch {
         self.switch.clone()
     }
 
@@ -162,12 +162,13 @@ impl TcpListenerBuilder {
     ///
     /// # Errors
     ///
-    /// The error of the last address, or of [`congestion`](Self::congestion).
+    /// The error of the last address, or of [`congestion`](Self::congestion); `InvalidInput` for a wrong option.
     ///
     /// # Panics
     ///
     /// Panics outside a tokio runtime with I/O enabled.
     pub async fn bind(self, addr: impl ToSocketAddrs) -> io::Result<TcpListener> {
+        self.options.check()?;
         let mut last = None;
         for addr in tokio::net::lookup_host(addr).await? {
             match socket::listen(addr, self.backlog, self.reuse_port) {
@@ -185,8 +186,13 @@ impl TcpListenerBuilder {
     ///
     /// Panics outside a tokio runtime with I/O enabled.
     pub fn from_std(self, listener: std::net::TcpListener) -> io::Result<TcpListener> {
+        self.options.check()?;
         socket::adopt_tcp(listener.as_fd())?;
         self.listener(listener.into())
+    }
+
+    pub(super) fn check(&self) -> io::Result<()> {
+        self.options.check()
     }
 
     fn listener(self, socket: OwnedFd) -> io::Result<TcpListener> {
@@ -233,7 +239,7 @@ impl TcpListener {
     }
 
     /// Returns a switch that changes the profile of a share of new connections.
-    pub fn switch(&self) -> ProfileSwitch {
+    pub fn profile_switch(&self) -> ProfileSwitch {
         self.listener.switch.clone()
     }
 

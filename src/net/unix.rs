@@ -61,6 +61,7 @@ impl UnixListenerBuilder {
     /// Binds and listens; see [`UnixListener::bind`] for errors, cancel safety and panics.
     pub async fn bind(self, path: impl AsRef<Path>) -> io::Result<UnixListener> {
         let Self { backlog, mode, options } = self;
+        options.check()?;
         let Bound { name, socket } = name::bind(path.as_ref().to_owned(), backlog, mode).await?;
         Ok(UnixListener { _name: name, listener: Listener::new(socket, options, ProfileSwitch::default())? })
     }
@@ -72,6 +73,7 @@ impl UnixListenerBuilder {
     ///
     /// Panics outside a tokio runtime with I/O enabled.
     pub fn from_std(self, listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
+        self.options.check()?;
         socket::adopt(listener.as_fd())?;
         let listener = Listener::new(listener.into(), self.options, ProfileSwitch::default())?;
         Ok(UnixListener { _name: None, listener })

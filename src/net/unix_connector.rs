@@ -9,7 +9,7 @@ use http::Uri;
 use tower_service::Service;
 
 use super::connect_error::{ConnectError, Why};
-use super::connector::{Connecting, Connector, TIMEOUT};
+use super::connector::{Connecting, TIMEOUT};
 use super::listener::stream_options;
 use super::options::Options;
 use super::unix::UnixStream;
@@ -18,14 +18,7 @@ use crate::sys::errno::Errno;
 /// Interval between attempts at a Unix listener whose queue is full.
 const PAUSE: Duration = Duration::from_millis(10);
 
-impl Connector {
-    /// Creates a connector to the Unix socket at `path`, for all URIs, with the same defaults.
-    pub fn unix(path: impl AsRef<Path>) -> UnixConnector {
-        UnixConnector { path: path.as_ref().to_owned(), timeout: TIMEOUT, options: Options::default() }
-    }
-}
-
-/// Connects [`UnixStream`]s to one Unix socket, for all URIs. Created by [`Connector::unix`].
+/// Connects [`UnixStream`]s to one Unix socket, for all URIs.
 ///
 /// If the listener's queue is full, retries every 10 ms: Unix sockets cannot wait for room. Errors name path and
 /// remedy.
@@ -39,6 +32,11 @@ pub struct UnixConnector {
 stream_options!(UnixConnector);
 
 impl UnixConnector {
+    /// Creates a connector to the socket at `path`, with the defaults of [`Connector`](super::Connector).
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        Self { path: path.as_ref().to_owned(), timeout: TIMEOUT, options: Options::default() }
+    }
+
     /// Sets the time limit; 5 s by default. It applies only while the listener's queue is full.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
@@ -56,6 +54,8 @@ impl UnixConnector {
     ///
     /// A dropped future leaves no connection.
     pub async fn connect(&self) -> Result<UnixStream, ConnectError> {
+        let failed = |why| ConnectError::new(self.path.display().to_string().replace('\0', "@"), why);
+        self.options.check().map_err(|e| failed(Why::Option(e)))?;
         let tries = async {
             loop {
                 match UnixStream::connect_with(&self.path, self.options.clone()) {
@@ -66,7 +66,7 @@ impl UnixConnector {
         };
         let done = tokio::time::timeout(self.timeout, tries).await;
         let done = done.unwrap_or_else(|_| Err(Errno::AGAIN.into()));
-        done.map_err(|e| ConnectError::new(self.path.display().to_string().replace('\0', "@"), Why::Path(e)))
+        done.map_err(|e| failed(Why::Path(e)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -78,6 +79,18 @@ impl From<BodyError> for BoxError {
     }
 }
 
+/// `FileTooLarge`, `TimedOut`, or `UnexpectedEof` for a body that is broken. The source is the boxed error.
+impl From<BodyError> for io::Error {
+    fn from(error: BodyError) -> Self {
+        let kind = match error.cause {
+            Cause::TooLarge(_) => io::ErrorKind::FileTooLarge,
+            Cause::TooSlow(_) => io::ErrorKind::TimedOut,
+            Cause::Broken(_) => io::ErrorKind::UnexpectedEof,
+        };
+        Self::new(kind, BoxError::from(error))
+    }
+}
+
 #[derive(Debug)]
 struct Late(Duration);
 
@@ -112,7 +125,9 @@ pub fn status_of(error: &(dyn Error + 'static)) -> Option<StatusCode> {
         if cause.is::<Late>() {
             return Some(StatusCode::REQUEST_TIMEOUT);
         }
-        error = cause.source();
+        // The source of an `io::Error` is that of the error inside.
+        let inner = cause.downcast_ref().and_then(io::Error::get_ref).map(|inner| inner as &(dyn Error + 'static));
+        error = inner.or_else(|| cause.source());
     }
     None
 }
@@ -120,6 +135,19 @@ pub fn status_of(error: &(dyn Error + 'static)) -> Option<StatusCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_io_error_has_a_kind_and_causes_the_same_status() {
+        let late = || Cause::TooSlow(Duration::from_secs(30));
+        for grpc in [false, true] {
+            for (cause, kind, status) in
+                [(Cause::TooLarge(7), io::ErrorKind::FileTooLarge, 413), (late(), io::ErrorKind::TimedOut, 408)]
+            {
+                let error = io::Error::from(BodyError::new(cause, grpc));
+                assert_eq!((error.kind(), status_of(&error).unwrap().as_u16()), (kind, status));
+            }
+        }
+    }
 
     #[test]
     fn no_level_repeats_the_text_of_its_source() {

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -46,6 +47,20 @@ impl Error for SendError {
     }
 }
 
+/// `InvalidInput` for an event that cannot be sent, `WouldBlock` for a full queue, `BrokenPipe` for a closed hub, `Other` for
+/// an error of the log.
+impl From<SendError> for io::Error {
+    fn from(error: SendError) -> Self {
+        let kind = match &error {
+            SendError::InvalidId(_) | SendError::InvalidName(_) | SendError::IdNotOurs => io::ErrorKind::InvalidInput,
+            SendError::Full => io::ErrorKind::WouldBlock,
+            SendError::Closed => io::ErrorKind::BrokenPipe,
+            SendError::Log(_) => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
 /// Error of subscribing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -66,3 +81,14 @@ impl fmt::Display for SubscribeError {
 }
 
 impl Error for SubscribeError {}
+
+/// `QuotaExceeded` for too many subscribers, `BrokenPipe` for a closed hub.
+impl From<SubscribeError> for io::Error {
+    fn from(error: SubscribeError) -> Self {
+        let kind = match error {
+            SubscribeError::Full => io::ErrorKind::QuotaExceeded,
+            SubscribeError::Closed => io::ErrorKind::BrokenPipe,
+        };
+        Self::new(kind, error)
+    }
+}

@@ -14,13 +14,13 @@ use millstream::copy::{copy, copy_bidirectional};
 use millstream::files::Files;
 use millstream::fs::chain::Chain;
 use millstream::fs::{self, File, FileReader, OpenOptions, Prepend, PrependStrategy, Replace, Root};
-use millstream::net::{Connector, TcpListener};
+use millstream::net::{Connector, TcpListener, UnixConnector, UnixStream};
 use millstream::server::tls::TlsError;
 use millstream::sse::log::ReplayError;
 use millstream::sse::log::disk::{Disk, DiskError};
 use millstream::sse::{SendError, SubscribeError};
 use millstream_layers::TraceParent;
-use millstream_proxy::InjectError;
+use millstream_proxy::{InjectError, Proxy, Upstream};
 use testkit::levels::repeated;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio_rustls::rustls;
@@ -113,7 +113,11 @@ async fn of_connections() -> Vec<(&'static str, BoxError)> {
     let far = Connector::new().timeout(Duration::from_millis(1));
     both!(all, "too slow", far.connect_to("192.0.2.1", port).await);
     both!(all, "not HTTP", Connector::new().oneshot(Uri::from_static("ftp://127.0.0.1/")).await);
-    both!(all, "socket file", Connector::unix(dir.path().join("socket")).oneshot(Uri::from_static("http://a/")).await);
+    both!(
+        all,
+        "socket file",
+        UnixConnector::new(dir.path().join("socket")).oneshot(Uri::from_static("http://a/")).await
+    );
     all
 }
 
@@ -175,4 +179,59 @@ async fn conversion_to_an_io_error_keeps_the_kind() {
     let error = io::Error::from(error);
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
     assert!(error.get_ref().unwrap().is::<fs::Error>());
+}
+
+/// Asserts what `?` makes of an error: an [`io::Error`] of this kind, with the error inside.
+fn becomes<E: Error + Send + Sync + 'static>(error: E, kind: io::ErrorKind)
+where
+    io::Error: From<E>,
+{
+    let text = error.to_string();
+    let error = io::Error::from(error);
+    assert_eq!(error.kind(), kind, "{text}");
+    assert!(error.get_ref().unwrap().is::<E>(), "{text}");
+    assert_eq!(error.to_string(), text);
+}
+
+#[tokio::test]
+async fn every_error_becomes_an_io_error_of_a_fitting_kind() {
+    use io::ErrorKind::{
+        BrokenPipe, InvalidData, InvalidInput, NotConnected, NotFound, Other, PermissionDenied, QuotaExceeded,
+        ResourceBusy, WouldBlock,
+    };
+    let denied = || io::Error::from(PermissionDenied);
+    let text = String::new;
+    becomes(SendError::InvalidId("is empty"), InvalidInput);
+    becomes(SendError::InvalidName("has a line break"), InvalidInput);
+    becomes(SendError::IdNotOurs, InvalidInput);
+    becomes(SendError::Full, WouldBlock);
+    becomes(SendError::Closed, BrokenPipe);
+    becomes(SendError::Log(Box::new(denied())), Other);
+    becomes(SubscribeError::Full, QuotaExceeded);
+    becomes(SubscribeError::Closed, BrokenPipe);
+    becomes(ReplayError::Unknown, NotFound);
+    becomes(ReplayError::Unreachable(Box::new(denied())), NotConnected);
+    becomes(DiskError::Locked { path: "log".into() }, ResourceBusy);
+    becomes(DiskError::Damaged { path: "1.events".into(), offset: 7, reason: "the checksum is wrong" }, InvalidData);
+    becomes(DiskError::Removed { path: "log".into() }, NotFound);
+    becomes(DiskError::GivenUp { path: "log".into(), events: 7 }, Other);
+    becomes(DiskError::Io { path: "log".into(), step: "open", source: denied().into() }, PermissionDenied);
+    becomes(TlsError::Read("cert.pem".into(), denied()), PermissionDenied);
+    becomes(TlsError::Certificate(text(), text()), InvalidData);
+    becomes(TlsError::Key(text(), text()), InvalidData);
+    becomes(TlsError::Mismatch(text(), text()), InvalidData);
+    becomes(TlsError::ClientRoots(text(), text()), InvalidData);
+    becomes(TlsError::Revocations(text(), text()), InvalidData);
+    becomes(TlsError::TicketKeys(text(), text()), InvalidData);
+    becomes(TlsError::Setting("reload_every", text()), InvalidInput);
+    becomes(TlsError::NoCertificate, InvalidInput);
+    becomes(TlsError::NoFiles, InvalidInput);
+    becomes(TlsError::NoCryptography, Other);
+    becomes(TlsError::Setup(rustls::Error::FailedToGetRandomBytes), Other);
+    becomes("00".parse::<TraceParent>().unwrap_err(), InvalidInput);
+    becomes("mill".parse::<Upstream>().unwrap_err(), InvalidInput);
+    becomes(Proxy::new("https://mill".parse().unwrap()).unwrap_err(), InvalidInput);
+    let halves = || UnixStream::pair().unwrap().0.into_split();
+    let ((read, _), (_, write)) = (halves(), halves());
+    becomes(read.reunite(write).unwrap_err(), InvalidInput);
 }

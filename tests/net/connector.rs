@@ -13,7 +13,7 @@ use hyper::{Request, Response, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::Connect;
 use hyper_util::rt::TokioExecutor;
-use millstream::net::{ConnectError, Connector, TcpListener, TcpStream, UnixListener, UnixStream};
+use millstream::net::{ConnectError, Connector, TcpListener, TcpStream, UnixConnector, UnixListener, UnixStream};
 use millstream::server::serve;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::{Service, ServiceExt};
@@ -165,7 +165,7 @@ async fn streams_are_what_the_options_say() {
         let mut stream = Connector::new().gather_limit(limit).connect_to("127.0.0.1", port).await.unwrap();
         stream.write_all(b"hello").await.unwrap();
         assert_eq!(stream.queued(), queued);
-        let mut stream = Connector::unix(&path).gather_limit(limit).oneshot(any()).await.unwrap();
+        let mut stream = UnixConnector::new(&path).gather_limit(limit).oneshot(any()).await.unwrap();
         stream.write_all(b"hello").await.unwrap();
         assert_eq!(stream.queued(), queued);
     }
@@ -200,7 +200,7 @@ fn unix_sockets_serve_clients_of_both_versions() {
         });
         tokio::spawn(serve(listener, hello).into_future());
         for h2 in [false, true] {
-            ask_often(Connector::unix(&path), "http://anybody/", h2).await;
+            ask_often(UnixConnector::new(&path), "http://anybody/", h2).await;
         }
     });
 }
@@ -217,7 +217,7 @@ async fn ask_often(connector: impl Connect + Clone + Send + Sync + 'static, uri:
 async fn a_unix_listener_whose_queue_is_full_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
-    let connector = Connector::unix(&path).timeout(Duration::from_millis(50));
+    let connector = UnixConnector::new(&path).timeout(Duration::from_millis(50));
     let error = connector.clone().oneshot(any()).await.unwrap_err();
     assert!(error.is_refused());
     assert!(error.to_string().contains(path.to_str().unwrap()) && error.to_string().contains("start the server"));
@@ -234,7 +234,7 @@ async fn a_unix_listener_whose_queue_is_full_is_waited_for() {
     let error = connector.clone().oneshot(any()).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     assert!(error.to_string().contains("does not accept fast enough"), "{error}");
-    let waits = tokio::spawn(Connector::unix(&path).call(any()));
+    let waits = tokio::spawn(UnixConnector::new(&path).call(any()));
     tokio::task::yield_now().await;
     for _ in 0..=fill.len() {
         listener.accept().await.unwrap();

@@ -1,8 +1,9 @@
 //! A high-water mark that follows the rates: small for a slow reader, larger for a fast one.
 
+use std::io;
 use std::time::Duration;
 
-use millstream::net::{Profile, TcpListener, TcpStream};
+use millstream::net::{Connector, Profile, TcpListener, TcpStream, UnixConnector, UnixListener};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -80,9 +81,33 @@ fn a_fast_reader_gets_room_for_what_it_takes() {
     });
 }
 
-#[test]
-#[should_panic(expected = "the lower bound comes first")]
-fn bounds_that_hold_nothing_are_refused() {
-    #[expect(clippy::reversed_empty_ranges, reason = "tests the invalid range")]
-    let _ = TcpListener::builder().adaptive_high_mark(2..=1);
+#[tokio::test]
+#[expect(clippy::reversed_empty_ranges, reason = "tests the invalid range")]
+async fn bounds_that_hold_nothing_are_refused() {
+    let refused = |error: io::Error| {
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        error.to_string()
+    };
+    let expected = "invalid adaptive_high_mark: 2..=1; allowed: the lower bound first";
+    let wrong = || TcpListener::builder().adaptive_high_mark(2..=1);
+    assert_eq!(refused(wrong().bind("127.0.0.1:0").await.unwrap_err()), expected);
+    assert_eq!(refused(wrong().bind_each("127.0.0.1:0", 2).map(drop).unwrap_err()), expected);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    assert_eq!(refused(wrong().from_std(listener).unwrap_err()), expected);
+    let connector = Connector::new().adaptive_high_mark(2..=1);
+    let error = connector.connect_to("127.0.0.1", port).await.unwrap_err();
+    assert_eq!(std::error::Error::source(&error).unwrap().to_string(), expected);
+    refused(error.into());
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let wrong = || UnixListener::builder().adaptive_high_mark(2..=1);
+    assert_eq!(refused(wrong().bind(&path).await.unwrap_err()), expected);
+    assert!(!path.exists());
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    assert_eq!(refused(wrong().from_std(listener).unwrap_err()), expected);
+    let error = UnixConnector::new(&path).adaptive_high_mark(2..=1).connect().await.unwrap_err();
+    assert_eq!(std::error::Error::source(&error).unwrap().to_string(), expected);
+    refused(error.into());
 }

@@ -123,9 +123,9 @@ fn a_share_of_new_connections_is_tried_and_taken_back() {
     }
     on_both(|| async {
         let builder = TcpListener::builder().profile_share(Profile::Latency, 25);
-        let switch = builder.switch();
+        let switch = builder.profile_switch();
         let listener = bind(builder).await;
-        assert_eq!(listener.switch().get(), (Profile::Latency, 25));
+        assert_eq!(listener.profile_switch().get(), (Profile::Latency, 25));
         let small = async |connections: usize| {
             let (mut small, mut kept) = (0, Vec::new());
             for _ in 0..connections {
@@ -140,7 +140,7 @@ fn a_share_of_new_connections_is_tried_and_taken_back() {
         switch.set(Profile::Latency, 0);
         assert_eq!(small(20).await.0, 0);
         assert_eq!(live.iter().filter(|(ours, _)| is_small(ours)).count(), 10, "open connections keep their profile");
-        listener.switch().set(Profile::Latency, 100);
+        listener.profile_switch().set(Profile::Latency, 100);
         assert_eq!(small(20).await.0, 20);
     });
 }

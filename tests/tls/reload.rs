@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use millstream::metrics::Snapshot;
-use millstream::server::tls::TlsError;
+use millstream::server::tls::{TlsBuilder, TlsError};
 
 use super::*;
 use testkit::alone;
@@ -29,8 +29,12 @@ impl Files {
         fs::rename(new, self.dir.path().join(name)).unwrap();
     }
 
+    fn builder(&self) -> TlsBuilder {
+        Tls::builder().certificate_files(self.dir.path().join("cert.pem"), self.dir.path().join("key.pem"))
+    }
+
     fn tls(&self) -> Tls {
-        Tls::from_files(self.dir.path().join("cert.pem"), self.dir.path().join("key.pem")).unwrap()
+        self.builder().build().unwrap()
     }
 }
 
@@ -107,7 +111,7 @@ fn a_server_looks_at_the_files_by_itself() {
         let [first, second] = &*IDENTITIES;
         let files = Files::of(first);
         let before = Snapshot::now();
-        let server = Server::start(files.tls().reload_every(Duration::from_millis(20))).await;
+        let server = Server::start(files.builder().reload_every(Duration::from_millis(20)).build().unwrap()).await;
         let counted = |reloads: u64, refused: u64| async move {
             loop {
                 let now = Snapshot::now().since(&before);

@@ -1,6 +1,7 @@
 //! W3C Trace Context (<https://www.w3.org/TR/trace-context-2/>).
 
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -148,6 +149,13 @@ impl fmt::Display for NoTraceParent {
 }
 
 impl std::error::Error for NoTraceParent {}
+
+/// `InvalidInput`.
+impl From<NoTraceParent> for io::Error {
+    fn from(error: NoTraceParent) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
 
 impl FromStr for TraceParent {
     type Err = NoTraceParent;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::uri::Scheme;
 
+use super::error::ConfigError;
 use super::http1::{FIELDS, HeadLimits};
 use super::upstream::Upstream;
 #[cfg(feature = "tls")]
@@ -36,7 +38,8 @@ pub(crate) struct Options {
 #[must_use]
 pub struct ProxyBuilder {
     pub(crate) upstream: Upstream,
-    pub(crate) options: Options,
+    options: Options,
+    scheme: Option<String>,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Arc<ClientConfig>>,
 }
@@ -67,6 +70,7 @@ impl ProxyBuilder {
         Self {
             upstream,
             options: Options::default(),
+            scheme: None,
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -95,7 +99,7 @@ impl ProxyBuilder {
     ///     .with_safe_default_protocol_versions()?
     ///     .with_root_certificates(roots)
     ///     .with_no_client_auth();
-    /// Ok(Proxy::builder("https://backend.internal".parse()?).upstream_tls(Arc::new(config)).build())
+    /// Ok(Proxy::builder("https://backend.internal".parse()?).upstream_tls(Arc::new(config)).build()?)
     /// # }
     /// ```
     #[cfg(feature = "tls")]
@@ -163,42 +167,37 @@ impl ProxyBuilder {
         self
     }
 
-    /// Sets the limits of the head of a response: its bytes, 64 KiB by default, and its fields, 100. A response that exceeds
-    /// one is answered with 502. Over HTTP/2 the bytes count as
-    /// [RFC 9113 §6.5.2](https://www.rfc-editor.org/rfc/rfc9113#section-6.5.2) says, with 32 for each field. They also limit the
-    /// trailers of a chunked body, together with all extensions and spaces behind the sizes of its chunks.
-    pub fn response_head(mut self, bytes: usize, fields: usize) -> Self {
-        self.options.heads = HeadLimits { bytes, fields };
+    /// Sets the bytes of the head of a response; 64 KiB by default. A larger one is answered with 502. Over HTTP/2 the
+    /// bytes count as [RFC 9113 §6.5.2](https://www.rfc-editor.org/rfc/rfc9113#section-6.5.2) says, with 32 for each field.
+    /// They also limit the trailers of a chunked body, together with all extensions and spaces behind the sizes of its
+    /// chunks.
+    pub fn response_head_bytes(mut self, bytes: usize) -> Self {
+        self.options.heads.bytes = bytes;
         self
     }
 
-    /// Sets a circuit breaker: after so many failures in a row, requests are answered with 503 and `Retry-After` for the
+    /// Sets the number of fields of the head of a response; 100 by default. One with more is answered with 502.
+    pub fn response_head_fields(mut self, count: usize) -> Self {
+        self.options.heads.fields = count;
+        self
+    }
+
+    /// Sets a circuit breaker: after so many failures in a row, at least 1, requests are answered with 503 and `Retry-After` for the
     /// `back_off`. Then one request is sent, and its outcome decides. A failure is a connection that is refused, ended before
     /// the head of a response, or without it in [time](Self::timeout); a response with any status is none. If there is no
     /// outcome after another `back_off`, the next request takes its turn, and one without a body at once that of an upload.
     ///
     /// There is none by default: there is no other server to ask, and a client that knows a request that fails could close
     /// the way of all others.
-    ///
-    /// # Panics
-    ///
-    /// Panics if `failures` is 0.
-    #[track_caller]
     pub fn breaker(mut self, failures: u32, back_off: Duration) -> Self {
-        assert!(failures > 0, "a circuit that no failure opens would always be open");
         self.options.breaker = (failures, back_off);
         self
     }
 
     /// Sets the scheme that clients use, for `X-Forwarded-Proto` and `Forwarded`. By default `https` on a connection whose TLS
     /// [`serve`](millstream::server::serve()) ends, and else `http`: set it behind a server that ends TLS.
-    ///
-    /// # Panics
-    ///
-    /// Panics if `scheme` is not a valid value of a field.
-    #[track_caller]
-    pub fn scheme(mut self, scheme: &str) -> Self {
-        self.options.scheme = Some(HeaderValue::from_str(scheme).expect("a scheme such as https"));
+    pub fn scheme(mut self, scheme: impl Into<String>) -> Self {
+        self.scheme = Some(scheme.into());
         self
     }
 
@@ -209,15 +208,37 @@ impl ProxyBuilder {
         self
     }
 
-    /// Adds a field to each response of the upstream. Replaces its fields of this name.
-    ///
-    /// # Panics
-    ///
-    /// Panics for `Content-Length` and `Transfer-Encoding`, which frame the body.
-    #[track_caller]
+    /// Adds a field to each response of the upstream. Replaces its fields of this name. `Content-Length` and
+    /// `Transfer-Encoding`, which frame the body, are not allowed.
     pub fn response_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        assert!(name != CONTENT_LENGTH && name != TRANSFER_ENCODING, "{name} frames the body and cannot be set");
         self.options.stamps.append(name, value);
         self
+    }
+
+    /// Returns the options, checked.
+    pub(crate) fn options(&self) -> Result<Options, ConfigError> {
+        let mut options = self.options.clone();
+        if options.breaker.0 == 0 {
+            // A circuit that no failure opens would always be open.
+            return Err(ConfigError::new("breaker", "0 failures", "at least 1"));
+        }
+        if let Some(scheme) = &self.scheme {
+            let failed = || ConfigError::new("scheme", format!("{scheme:?}"), "the scheme of a URI, such as `https`");
+            let valid: Scheme = scheme.parse().map_err(|_| failed())?;
+            options.scheme = Some(HeaderValue::from_str(valid.as_str()).map_err(|_| failed())?);
+        }
+        check_fields("response_header", options.stamps.keys())?;
+        Ok(options)
+    }
+}
+
+/// Refuses fields that frame a body, which is passed on as it is: a second, wrong length allows request smuggling.
+pub(crate) fn check_fields<'a>(
+    option: &'static str,
+    names: impl IntoIterator<Item = &'a HeaderName>,
+) -> Result<(), ConfigError> {
+    match names.into_iter().find(|name| **name == CONTENT_LENGTH || **name == TRANSFER_ENCODING) {
+        Some(name) => Err(ConfigError::new(option, name.as_str(), "fields that do not frame the body")),
+        None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Errors of the injector, and of addresses.
+//! Errors of options, of addresses, and of the injector.
 
 use std::fmt;
 use std::io;
@@ -42,6 +42,37 @@ impl From<InjectError> for io::Error {
     }
 }
 
+/// An option of a [`Proxy`](super::Proxy) or an [`Injector`](super::Injector) has a value that it cannot have. Names the
+/// option, the value, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    option: &'static str,
+    value: String,
+    allowed: &'static str,
+}
+
+impl ConfigError {
+    pub(crate) fn new(option: &'static str, value: impl Into<String>, allowed: &'static str) -> Self {
+        Self { option, value: value.into(), allowed }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { option, value, allowed } = self;
+        write!(f, "invalid {option}: {value}; allowed: {allowed}")
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// `InvalidInput`.
+impl From<ConfigError> for io::Error {
+    fn from(error: ConfigError) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
 /// The text is not the address of an [`Upstream`](super::Upstream).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamError(pub(crate) String);
@@ -57,6 +88,13 @@ impl fmt::Display for UpstreamError {
 }
 
 impl std::error::Error for UpstreamError {}
+
+/// `InvalidInput`.
+impl From<UpstreamError> for io::Error {
+    fn from(error: UpstreamError) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
 
 /// A connection that is not secured. For the log: clients are told nothing of it.
 #[cfg(feature = "tls")]

@@ -4,10 +4,10 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use bytes::Buf;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue};
 
-use super::error::InjectError;
+use super::builder::check_fields;
+use super::error::{ConfigError, InjectError};
 use super::scan::Scan;
 
 /// Default limit of a head in bytes, that of [`server::serve`](millstream::server::serve()) for requests.
@@ -33,7 +33,7 @@ const DEFAULT_LIMIT: usize = 64 << 10;
 ///
 /// let mut fields = HeaderMap::new();
 /// fields.insert("via", HeaderValue::from_static("1.1 mill"));
-/// let mut injector = Injector::new(&fields);
+/// let mut injector = Injector::new(&fields)?;
 /// let mut sent = Vec::new();
 /// for piece in [&b"HTTP/1.1 200 OK\r\nContent-"[..], b"Length: 5\r\n\r\nbytes"] {
 ///     // To a socket: `write_all_buf(&mut injector.feed(piece)?)`.
@@ -41,7 +41,7 @@ const DEFAULT_LIMIT: usize = 64 << 10;
 /// }
 /// injector.finish()?;
 /// assert_eq!(sent, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nvia: 1.1 mill\r\n\r\nbytes");
-/// # Ok::<(), millstream_proxy::InjectError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// [RFC 9112 §2.2]: https://www.rfc-editor.org/rfc/rfc9112#section-2.2
@@ -59,20 +59,20 @@ pub struct Injector {
 impl Injector {
     /// Creates an injector of `fields`, in their order, for heads of up to 64 KiB. Their types exclude CR and LF.
     ///
-    /// # Panics
+    /// # Errors
     ///
     /// If a field is `Content-Length` or `Transfer-Encoding`: the body is relayed unchanged, and a second, wrong length
     /// allows request smuggling ([RFC 9112 §11.2](https://www.rfc-editor.org/rfc/rfc9112#section-11.2)).
-    pub fn new<'a>(fields: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) -> Self {
+    pub fn new<'a>(fields: impl IntoIterator<Item = (&'a HeaderName, &'a HeaderValue)>) -> Result<Self, ConfigError> {
         let mut lines = Vec::new();
         for (name, value) in fields {
-            assert!(*name != CONTENT_LENGTH && *name != TRANSFER_ENCODING, "{name} is not a relay's to add");
+            check_fields("fields", [name])?;
             for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
                 lines.extend_from_slice(part);
             }
         }
         lines.push(b'\r');
-        Self { lines: lines.into(), limit: DEFAULT_LIMIT, scan: Some(Scan::new(DEFAULT_LIMIT)) }
+        Ok(Self { lines: lines.into(), limit: DEFAULT_LIMIT, scan: Some(Scan::new(DEFAULT_LIMIT)) })
     }
 
     /// Sets the limit of a head to `bytes`, including the empty line at its end and empty lines before it. Added lines

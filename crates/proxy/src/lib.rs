@@ -84,7 +84,7 @@ mod tunnel;
 mod upstream;
 
 pub use builder::ProxyBuilder;
-pub use error::{InjectError, UpstreamError};
+pub use error::{ConfigError, InjectError, UpstreamError};
 pub use injector::{Injector, Output};
 pub use proxy::Proxy;
 pub use state::{Circuit, ProxyState};

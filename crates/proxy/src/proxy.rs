@@ -13,6 +13,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::builder::ProxyBuilder;
+use super::error::ConfigError;
 use super::exchange::Shared;
 use super::failure::Failure;
 use super::origin::Origin;
@@ -32,7 +33,7 @@ use millstream::body::DirectBody;
 /// use millstream_proxy::Proxy;
 /// use millstream::server::{Limits, serve};
 ///
-/// let proxy = Proxy::new("http://127.0.0.1:8080".parse()?);
+/// let proxy = Proxy::new("http://127.0.0.1:8080".parse()?)?;
 /// // The limit on the size of uploads is left to the upstream.
 /// let limits = Limits::default().streaming_requests(|_| true);
 /// serve(TcpListener::bind("0.0.0.0:80").await?, proxy).limits(limits).await?;
@@ -111,33 +112,36 @@ pub struct Proxy(Arc<Shared>);
 impl ProxyBuilder {
     /// Creates the proxy. It connects when a request needs that.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics if the upstream is one of `https:` and `upstream_tls` was not called.
-    #[track_caller]
-    pub fn build(self) -> Proxy {
-        let Self { upstream, options, .. } = self;
+    /// If an option has a value that it cannot have, or the upstream is one of `https:` and `upstream_tls` was not called.
+    pub fn build(self) -> Result<Proxy, ConfigError> {
+        let options = self.options()?;
+        let upstream = self.upstream;
         #[cfg(feature = "tls")]
-        let secure = upstream.server_name().filter(|_| upstream.is_tls()).map(|name| {
-            let why = "an upstream of https: needs ProxyBuilder::upstream_tls, which says whom to trust";
-            Secure::new(name, self.tls.as_ref().expect(why))
-        });
+        let secure = match (upstream.server_name().filter(|_| upstream.is_tls()), &self.tls) {
+            (Some(name), Some(config)) => Some(Secure::new(name, config)),
+            (Some(_), None) => {
+                let allowed = "a configuration that says whom to trust";
+                return Err(ConfigError::new("upstream_tls", format!("none, for {upstream}"), allowed));
+            }
+            (None, _) => None,
+        };
         #[cfg(feature = "tls")]
         let origin = Origin::new(upstream, options.connect_timeout, secure);
         #[cfg(not(feature = "tls"))]
         let origin = Origin::new(upstream, options.connect_timeout);
-        Proxy(Arc::new(Shared::new(origin, options)))
+        Ok(Proxy(Arc::new(Shared::new(origin, options))))
     }
 }
 
 impl Proxy {
     /// Creates a proxy with the defaults.
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics if the upstream is one of `https:`, for which [`builder`](Self::builder) has an option that is needed.
-    #[track_caller]
-    pub fn new(upstream: Upstream) -> Self {
+    /// If the upstream is one of `https:`, for which [`builder`](Self::builder) has an option that is needed.
+    pub fn new(upstream: Upstream) -> Result<Self, ConfigError> {
         Self::builder(upstream).build()
     }
 

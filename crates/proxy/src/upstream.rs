@@ -11,6 +11,8 @@ use http::uri::{Authority, Scheme};
 
 use super::error::UpstreamError;
 use super::stream::Stream;
+#[cfg(unix)]
+use millstream::net::UnixConnector;
 use millstream::net::{ConnectError, Connector};
 #[cfg(feature = "tls")]
 use millstream::server::tls::rustls::pki_types::ServerName;
@@ -120,7 +122,7 @@ impl Upstream {
         match &self.address {
             Address::Tcp(host, port) => Connector::new().timeout(limit).connect_to(host, *port).await.map(Stream::Tcp),
             #[cfg(unix)]
-            Address::Unix(path) => Connector::unix(path).timeout(limit).connect().await.map(Stream::Unix),
+            Address::Unix(path) => UnixConnector::new(path).timeout(limit).connect().await.map(Stream::Unix),
         }
     }
 }

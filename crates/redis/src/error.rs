@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 
 use redis::ErrorKind;
 
@@ -135,5 +136,20 @@ impl Error for RedisError {
             Self::Unreachable { source, .. } => Some(&**source),
             _ => None,
         }
+    }
+}
+
+/// `InvalidInput` for the URL and the key, `NotConnected`, `PermissionDenied`, `Unsupported` for a cluster, and `Other` for
+/// what Redis refuses else.
+impl From<RedisError> for io::Error {
+    fn from(error: RedisError) -> Self {
+        let kind = match &error {
+            RedisError::Url { .. } | RedisError::Occupied { .. } => io::ErrorKind::InvalidInput,
+            RedisError::Unreachable { .. } => io::ErrorKind::NotConnected,
+            RedisError::Credentials { .. } | RedisError::Forbidden { .. } => io::ErrorKind::PermissionDenied,
+            RedisError::Cluster { .. } => io::ErrorKind::Unsupported,
+            RedisError::Refused { .. } => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
     }
 }

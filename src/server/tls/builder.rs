@@ -47,6 +47,8 @@ pub struct TlsBuilder {
     tickets: Option<PathBuf>,
     rotate_every: Option<Duration>,
     every: Option<Duration>,
+    /// Of no certificate: an error of `build`.
+    stray_ocsp: Option<PathBuf>,
 }
 
 impl Tls {
@@ -85,6 +87,7 @@ impl TlsBuilder {
             tickets: None,
             rotate_every: None,
             every: None,
+            stray_ocsp: None,
         }
     }
 
@@ -107,13 +110,12 @@ impl TlsBuilder {
 
     /// Sends the OCSP response in a file (DER, RFC 6960) with the certificate added last, to clients that ask for it. Its
     /// contents and age are not checked: another program keeps it up to date, for instance `openssl ocsp`.
-    ///
-    /// # Panics
-    ///
-    /// If no certificate was added.
     pub fn ocsp_file(mut self, response: impl Into<PathBuf>) -> Self {
-        let identity = self.identities.last_mut().expect("ocsp_file: add the certificate first");
-        identity.ocsp = Some(response.into());
+        let response = Some(response.into());
+        match self.identities.last_mut() {
+            Some(identity) => identity.ocsp = response,
+            None => self.stray_ocsp = response,
+        }
         self
     }
 
@@ -176,13 +178,9 @@ impl TlsBuilder {
         self
     }
 
-    /// Makes a server check the files at this interval; see [`Tls::reload_every`].
-    ///
-    /// # Panics
-    ///
-    /// If `period` is zero.
+    /// Makes a server with this configuration check the files at this interval, and reload them if they have changed.
+    /// Errors are logged once for each change. The interval is longer than zero.
     pub fn reload_every(mut self, period: Duration) -> Self {
-        assert!(!period.is_zero(), "reload_every: the period is zero");
         self.every = Some(period);
         self
     }
@@ -191,18 +189,10 @@ impl TlsBuilder {
     ///
     /// # Errors
     ///
-    /// If there is no cryptography or no certificate, or a file or text cannot be read or used. The error names the file.
-    ///
-    /// # Panics
-    ///
-    /// If revocation lists or [`optional_client_certificate`](Self::optional_client_certificate) are set without roots,
-    /// or a rotation without a file of ticket keys.
+    /// If there is no cryptography or no certificate, a file or text cannot be read or used, or an option has a value
+    /// that it cannot have or lacks another one. The error names the file or the option.
     pub fn build(self) -> Result<Tls, TlsError> {
-        assert!(
-            self.roots.is_some() || (self.revoked.is_none() && !self.optional),
-            "certificates of clients are verified with roots only: call client_roots_file"
-        );
-        assert!(self.tickets.is_some() || self.rotate_every.is_none(), "rotate_ticket_keys: call ticket_keys");
+        self.check()?;
         let provider = self.provider.map_or_else(provider::provider, Ok)?;
         let mut sources = Sources::new(provider);
         sources.identities = self.identities;
@@ -211,5 +201,24 @@ impl TlsBuilder {
         let rotate_every = self.rotate_every;
         sources.tickets = self.tickets.map(|path| TicketFile::new(path, rotate_every));
         Tls::new(sources, self.every.or(rotate_every.map(|_| EVERY)))
+    }
+
+    fn check(&self) -> Result<(), TlsError> {
+        let wrong = |option, why: &str| Err(TlsError::Setting(option, why.to_owned()));
+        const ROOTS: &str = "set without roots; allowed: together with client_roots_file or client_roots_pem";
+        if let Some(path) = &self.stray_ocsp {
+            let why =
+                format!("{} before any certificate; allowed: after the certificate it belongs to", path.display());
+            return wrong("ocsp_file", &why);
+        }
+        match self {
+            Self { every: Some(Duration::ZERO), .. } => wrong("reload_every", "0 s; allowed: a longer time"),
+            Self { roots: None, revoked: Some(_), .. } => wrong("client_revocations_file", ROOTS),
+            Self { roots: None, optional: true, .. } => wrong("optional_client_certificate", ROOTS),
+            Self { tickets: None, rotate_every: Some(_), .. } => {
+                wrong("rotate_ticket_keys", "set without a file; allowed: together with ticket_keys")
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -28,7 +28,7 @@ use crate::sys::caps::{Capabilities, Support};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let tls = Tls::from_files("cert.pem", "key.pem")?.reload_every(Duration::from_secs(60));
+/// let tls = Tls::builder().certificate_files("cert.pem", "key.pem").reload_every(Duration::from_secs(60)).build()?;
 /// let listener = TcpListener::bind("0.0.0.0:8443").await?;
 /// server::serve(listener, Files::new("public")?).tls(tls).await?;
 /// # Ok(())
@@ -85,19 +85,6 @@ impl Tls {
     pub(super) fn new(mut sources: Sources, every: Option<Duration>) -> Result<Self, TlsError> {
         let current = Mutex::new(Current::new(sources.read()?));
         Ok(Self { shared: Arc::new(Shared { current, sources: Mutex::new(Some(sources)) }), every, kernel: false })
-    }
-
-    /// Makes a server with this configuration check the files at this interval, and reload them if they have changed.
-    /// Errors are logged once for each change.
-    ///
-    /// # Panics
-    ///
-    /// If `period` is zero.
-    #[must_use]
-    pub fn reload_every(mut self, period: Duration) -> Self {
-        assert!(!period.is_zero(), "reload_every: the period is zero");
-        self.every = Some(period);
-        self
     }
 
     /// Makes the kernel encrypt connections that send long files (kernel TLS), and sends these by `sendfile`. Off by

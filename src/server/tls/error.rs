@@ -27,6 +27,8 @@ pub enum TlsError {
     TicketKeys(String, String),
     /// A [builder](super::TlsBuilder) without a certificate.
     NoCertificate,
+    /// An option of a [builder](super::TlsBuilder) whose value is not allowed: its name, and what is allowed.
+    Setting(&'static str, String),
     /// No cryptography: the features `ring` and `aws-lc-rs` are off, and the process has installed none.
     NoCryptography,
     /// The cryptography failed, for instance without randomness.
@@ -47,6 +49,7 @@ impl fmt::Display for TlsError {
             Self::Mismatch(certificate, key) => {
                 write!(f, "{key}: this is not the private key of the first certificate in {certificate}")
             }
+            Self::Setting(option, why) => write!(f, "invalid {option}: {why}"),
             Self::NoCertificate => f.write_str("no certificate: add one by `certificate_files` or `certificate_pem`"),
             Self::NoCryptography => {
                 f.write_str("no cryptography: enable the feature `ring` or `aws-lc-rs`, or set a provider")
@@ -64,6 +67,25 @@ impl Error for TlsError {
             Self::Setup(e) => Some(e),
             _ => None,
         }
+    }
+}
+
+/// The kind of the source if a file cannot be read; `InvalidInput` for options that are wrong or missing; `InvalidData` for
+/// contents that cannot be used; else `Other`.
+impl From<TlsError> for io::Error {
+    fn from(error: TlsError) -> Self {
+        let kind = match &error {
+            TlsError::Read(_, e) => e.kind(),
+            TlsError::Certificate(..)
+            | TlsError::Key(..)
+            | TlsError::Mismatch(..)
+            | TlsError::ClientRoots(..)
+            | TlsError::Revocations(..)
+            | TlsError::TicketKeys(..) => io::ErrorKind::InvalidData,
+            TlsError::Setting(..) | TlsError::NoCertificate | TlsError::NoFiles => io::ErrorKind::InvalidInput,
+            TlsError::NoCryptography | TlsError::Setup(_) => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
     }
 }
 

@@ -21,7 +21,7 @@ impl Drop for Watching {
 }
 
 impl Tls {
-    /// Starts the reload task, if [`reload_every`](Self::reload_every) was called.
+    /// Starts the reload task, if [`reload_every`](super::TlsBuilder::reload_every) was called.
     pub(in crate::server) fn watching(&self) -> Option<Watching> {
         let every = self.every()?.min(LONGEST);
         Some(Watching(tokio::spawn(watch(self.clone(), every)).abort_handle()))
@@ -48,8 +48,9 @@ mod tests {
     #[tokio::test]
     async fn a_period_without_end_is_a_long_one() {
         let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
-        let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
-        let watching = tls.reload_every(Duration::MAX).watching().unwrap();
+        let tls = Tls::builder().certificate_pem(made.cert.pem(), made.signing_key.serialize_pem());
+        let tls = tls.reload_every(Duration::MAX).build().unwrap();
+        let watching = tls.watching().unwrap();
         for _ in 0..3 {
             tokio::task::yield_now().await;
         }

@@ -17,6 +17,7 @@ mod sink;
 use std::cmp::Ordering;
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -160,5 +161,16 @@ impl Error for ReplayError {
             Self::Unknown => None,
             Self::Unreachable(e) => Some(&**e),
         }
+    }
+}
+
+/// `NotFound` for an unknown id, `NotConnected` for a log that is unreachable.
+impl From<ReplayError> for io::Error {
+    fn from(error: ReplayError) -> Self {
+        let kind = match error {
+            ReplayError::Unknown => io::ErrorKind::NotFound,
+            ReplayError::Unreachable(_) => io::ErrorKind::NotConnected,
+        };
+        Self::new(kind, error)
     }
 }

@@ -117,7 +117,7 @@ async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response
 }
 
 async fn proxy(listener: TcpListener, to: std::net::SocketAddr) -> io::Result<()> {
-    let proxy = Proxy::new(to.to_string().parse().map_err(io::Error::other)?);
+    let proxy = Proxy::new(to.to_string().parse()?)?;
     let limits = Limits::default().streaming_requests(|_| true).connections(100_000);
     millstream::server::serve(listener, proxy).limits(limits).await
 }

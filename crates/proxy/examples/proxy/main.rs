@@ -104,7 +104,7 @@ async fn pass<L: Accept<Stream: AsFd>>(
         None if options.h2 => "h2c:",
         None => "",
     };
-    let upstream: Upstream = format!("{prefix}{}", options.to).parse().map_err(io::Error::other)?;
+    let upstream: Upstream = format!("{prefix}{}", options.to).parse()?;
     let mut proxy = Proxy::builder(upstream).connect_timeout(connect).timeout(answer);
     if let Some(ca) = options.ca {
         proxy = proxy.upstream_tls(trusting(&ca)?);
@@ -112,5 +112,5 @@ async fn pass<L: Accept<Stream: AsFd>>(
     let proxy = options.stamps.into_iter().fold(proxy, |proxy, (name, value)| proxy.response_header(name, value));
     // The limit on body size is left to the server behind the proxy.
     let limits = Limits::default().streaming_requests(|_| true);
-    serve(listener, proxy.build()).limits(limits).drain(signal, cli::PATIENCE).await.map(drop)
+    serve(listener, proxy.build()?).limits(limits).drain(signal, cli::PATIENCE).await.map(drop)
 }

@@ -135,7 +135,7 @@ fn a_malformed_chunk_is_an_error_of_the_body() {
     on_both(async || {
         for bad in ["3\r\nabcd\r\n0\r\n\r\n", "x\r\n", "0\r\nx-a : b\r\n\r\n", "3 \n"] {
             let (upstream, _) = pieces(vec![format!("{HEAD}2\r\nok\r\n"), bad.to_owned()]).await;
-            let built = plan(upstream, false).build();
+            let built = plan(upstream, false).build().unwrap();
             let addr = proxy_of(built.clone()).await;
             // The connection is reset. On a busy machine that overtakes the head of the response.
             if let Ok(answer) = h1(addr).await.send_request(request("/")).await {
@@ -204,7 +204,7 @@ fn a_client_that_leaves_ends_a_chunked_response() {
             }
         })
         .await;
-        let built = plan(upstream, false).build();
+        let built = plan(upstream, false).build().unwrap();
         let addr = proxy_of(built.clone()).await;
         let mut client = Raw::connect(addr).await;
         client.ask("/").await;

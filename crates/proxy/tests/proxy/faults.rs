@@ -84,7 +84,7 @@ fn an_upload_that_breaks_a_limit_is_not_the_fault_of_the_upstream() {
     on_both(async || {
         let upstream = start(mirror).await;
         for upstream_h2 in [false, true] {
-            let built = plan(upstream, upstream_h2).breaker(1, HANGS).build();
+            let built = plan(upstream, upstream_h2).breaker(1, HANGS).build().unwrap();
             let limits = Limits::default().body(1000).body_progress(Duration::from_millis(100));
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();

@@ -210,7 +210,7 @@ fn an_address_of_ipv4_is_written_as_one() {
         let (upstream, seen) = scripted(OK).await;
         let listener = TcpListener::bind("[::]:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        tokio::spawn(serve(listener, plan(upstream, false).forwarded(true).build()).into_future());
+        tokio::spawn(serve(listener, plan(upstream, false).forwarded(true).build().unwrap()).into_future());
         Raw::connect(([127, 0, 0, 1], port).into()).await.get("/").await;
         let seen = soon_seen(&seen, "\r\n\r\n").await;
         assert!(seen.contains("x-forwarded-for: 127.0.0.1\r\n"), "{seen}");

@@ -19,7 +19,7 @@ fn a_request_that_may_not_be_repeated_avoids_an_ended_connection() {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
         })
         .await;
-        let built = plan(upstream, false).build();
+        let built = plan(upstream, false).build().unwrap();
         let addr = proxy_of(built.clone()).await;
         for _ in 0..20 {
             let mut client = Raw::connect(addr).await;
@@ -60,7 +60,7 @@ fn an_idempotent_request_with_a_body_is_sent_again_when_a_kept_connection_ends()
         .await;
         for (method, expected) in [("PUT", 200), ("POST", 502)] {
             asked.store(0, Ordering::Relaxed);
-            let built = plan(upstream, false).build();
+            let built = plan(upstream, false).build().unwrap();
             let addr = proxy_of(built.clone()).await;
             for expected in [200, expected] {
                 let mut client = Raw::connect(addr).await;
@@ -116,7 +116,7 @@ fn an_ended_connection_gives_way_to_one_that_is_kept() {
             }
         })
         .await;
-        let built = plan(upstream, false).build();
+        let built = plan(upstream, false).build().unwrap();
         let addr = proxy_of(built.clone()).await;
         let ask = |path| async move { timeout(HANGS, async { Raw::connect(addr).await.get(path).await.0 }).await };
         let asking = [tokio::spawn(ask("/wait")), tokio::spawn(ask("/wait"))];
@@ -145,7 +145,7 @@ fn a_connection_with_more_than_its_response_is_not_kept() {
             let _ = stream.read_to_end(&mut Vec::new()).await;
         })
         .await;
-        let built = plan(upstream, false).build();
+        let built = plan(upstream, false).build().unwrap();
         let addr = proxy_of(built.clone()).await;
         assert_eq!(Raw::connect(addr).await.get("/").await, (200, b"ok".to_vec()));
         // A connection is given back before its place.
@@ -159,7 +159,7 @@ fn idle_connections_are_closed_in_time_whatever_runtime_has_ended() {
     watched(|| {
         let upstream_runtime = Flavour::TwoWorkers.runtime();
         let upstream = upstream_runtime.block_on(start(mirror));
-        let built = plan(upstream, false).idle_timeout(Duration::from_millis(200)).build();
+        let built = plan(upstream, false).idle_timeout(Duration::from_millis(200)).build().unwrap();
         for _ in 0..2 {
             let runtime = Flavour::TwoWorkers.runtime();
             runtime.block_on(async {
@@ -228,7 +228,7 @@ fn requests_that_were_not_sent_go_over_another_connection() {
     on_both(async || {
         for (method, expected) in [("GET", REQUESTS..=REQUESTS), ("POST", 1..=REQUESTS - 1)] {
             let (upstream, waiting, end) = one_at_a_time().await;
-            let built = plan(upstream, true).build();
+            let built = plan(upstream, true).build().unwrap();
             let addr = proxy_of(built.clone()).await;
             // From here on the limit of the upstream is known.
             assert_eq!(Raw::connect(addr).await.get("/").await.0, 200);

@@ -49,7 +49,7 @@ fn requests_wait_for_a_connection_and_get_it_in_the_end() {
     const CLIENTS: usize = 12;
     on_both(async || {
         let upstream = gated().await;
-        let built = plan(upstream.addr, false).requests(3).queue(CLIENTS, Duration::from_secs(30)).build();
+        let built = plan(upstream.addr, false).requests(3).queue(CLIENTS, Duration::from_secs(30)).build().unwrap();
         let addr = proxy_of(built.clone()).await;
         let asking: Vec<_> =
             (0..CLIENTS).map(|_| tokio::spawn(async move { Raw::connect(addr).await.get("/").await })).collect();
@@ -78,7 +78,7 @@ fn requests_that_may_not_wait_are_refused() {
                 Response::new(boxed(StreamBody::new(stream::pending::<Result<Frame<Bytes>, io::Error>>())))
             })
             .await;
-            let built = plan(upstream, upstream_h2).requests(1).queue(1, Duration::from_secs(3600)).build();
+            let built = plan(upstream, upstream_h2).requests(1).queue(1, Duration::from_secs(3600)).build().unwrap();
             let addr = proxy_of(built.clone()).await;
             let mut first = Raw::connect(addr).await;
             first.ask("/").await;
@@ -107,7 +107,7 @@ fn requests_that_may_not_wait_are_refused() {
 fn requests_wait_for_a_time() {
     on_both(async || {
         let upstream = gated().await;
-        let built = plan(upstream.addr, false).requests(1).queue(1, Duration::from_millis(50)).build();
+        let built = plan(upstream.addr, false).requests(1).queue(1, Duration::from_millis(50)).build().unwrap();
         let addr = proxy_of(built.clone()).await;
         let mut first = Raw::connect(addr).await;
         first.ask("/").await;
@@ -129,7 +129,7 @@ fn a_tunnel_keeps_its_place() {
             let _ = stream.read_to_end(&mut Vec::new()).await;
         })
         .await;
-        let built = plan(upstream, false).build();
+        let built = plan(upstream, false).build().unwrap();
         let mut client = Raw::connect(proxy_of(built.clone()).await).await;
         client.send("GET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").await;
         assert_eq!(client.head().await.status, 101);
@@ -150,7 +150,7 @@ fn a_tunnel_without_a_byte_gives_up_its_place() {
             std::future::pending().await
         })
         .await;
-        let built = plan(upstream, false).tunnel_timeout(Duration::from_millis(100)).build();
+        let built = plan(upstream, false).tunnel_timeout(Duration::from_millis(100)).build().unwrap();
         let addr = proxy_of(built.clone()).await;
         let mut clients = Vec::new();
         for _ in 0..2 {
@@ -185,7 +185,7 @@ fn a_slow_upload_does_not_keep_the_circuit_from_closing() {
             }
         })
         .await;
-        let built = plan(upstream, false).breaker(1, Duration::from_millis(50)).build();
+        let built = plan(upstream, false).breaker(1, Duration::from_millis(50)).build().unwrap();
         let addr = proxy_of(built.clone()).await;
         let mut failed = Raw::connect(addr).await;
         failed.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 0\r\n\r\n").await;
@@ -225,7 +225,7 @@ fn a_tunnel_takes_the_place_of_an_idle_connection() {
             }
         })
         .await;
-        let built = plan(upstream, false).requests(2).build();
+        let built = plan(upstream, false).requests(2).build().unwrap();
         let addr = proxy_of(built.clone()).await;
         let mut tunnels = Vec::new();
         for idle in [1, 0] {
@@ -259,7 +259,7 @@ fn a_request_does_not_queue_for_an_open_circuit() {
         })
         .await;
         let plan = plan(upstream, false).requests(1).queue(10, Duration::from_secs(3600));
-        let built = plan.breaker(1, Duration::from_millis(50)).build();
+        let built = plan.breaker(1, Duration::from_millis(50)).build().unwrap();
         let addr = proxy_of(built.clone()).await;
         assert_eq!(Raw::connect(addr).await.get("/").await.0, 502);
         soon("the back-off ends", || built.state().circuit == Circuit::HalfOpen).await;
@@ -287,8 +287,9 @@ fn large_heads_are_refused() {
         })
         .await;
         for upstream_h2 in [false, true] {
-            let limited = proxy(plan(upstream, upstream_h2).response_head(3000, 30)).await;
-            let roomy = proxy(plan(upstream, upstream_h2).response_head(200_000, 1000)).await;
+            let limited = proxy(plan(upstream, upstream_h2).response_head_bytes(3000).response_head_fields(30)).await;
+            let roomy =
+                proxy(plan(upstream, upstream_h2).response_head_bytes(200_000).response_head_fields(1000)).await;
             let usual = proxy(plan(upstream, upstream_h2)).await;
             for (path, expected) in [
                 ("/1000/20", [200, 200, 200]),
@@ -328,7 +329,7 @@ fn an_upstream_that_fails_in_a_row_is_left_alone_for_a_time() {
             })
             .await;
             let plan = plan(upstream, false).idle_connections(0).breaker(3, BACK_OFF);
-            let built = plan.timeout(Duration::from_millis(300)).build();
+            let built = plan.timeout(Duration::from_millis(300)).build().unwrap();
             let addr = proxy_of(built.clone()).await;
             let ask = async || Raw::connect(addr).await.get("/").await.0;
             // A client that stalls is no failure of the upstream, and neither is a response with a bad status.
@@ -338,7 +339,8 @@ fn an_upstream_that_fails_in_a_row_is_left_alone_for_a_time() {
                 let _ = stream.read_to_end(&mut Vec::new()).await;
             })
             .await;
-            let other = super::plan(silent, false).breaker(1, BACK_OFF).timeout(Duration::from_millis(50)).build();
+            let other =
+                super::plan(silent, false).breaker(1, BACK_OFF).timeout(Duration::from_millis(50)).build().unwrap();
             let mut staller = Raw::connect(proxy_of(other.clone()).await).await;
             staller.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 10\r\n\r\nx").await;
             assert_eq!((staller.head().await.status, other.state().circuit), (504, Circuit::Closed));

@@ -47,7 +47,7 @@ fn plan(to: SocketAddr, h2: bool) -> ProxyBuilder {
 
 /// Starts a proxy.
 async fn proxy(plan: ProxyBuilder) -> SocketAddr {
-    proxy_of(plan.build()).await
+    proxy_of(plan.build().unwrap()).await
 }
 
 async fn proxy_of(proxy: Proxy) -> SocketAddr {

@@ -147,11 +147,33 @@ fn unix_sockets_on_both_sides() {
         tokio::spawn(serve(upstream, service).into_future());
         let listener = UnixListener::bind(&front).await.unwrap();
         let to: Upstream = format!("unix:{}", back.display()).parse().unwrap();
-        tokio::spawn(serve(listener, Proxy::new(to)).into_future());
+        tokio::spawn(serve(listener, Proxy::new(to).unwrap()).into_future());
         let mut client = Raw::over(tokio::net::UnixStream::connect(&front).await.unwrap());
         let (status, seen) = client.get("/here").await;
         let seen = String::from_utf8(seen).unwrap();
         assert!(status == 200 && seen.starts_with("GET /here"), "{status} {seen}");
         assert!(!seen.contains("x-forwarded-for"), "{seen}");
     });
+}
+
+#[test]
+fn options_that_cannot_be_are_refused() {
+    let upstream: Upstream = "mill:80".parse().unwrap();
+    let builder = || Proxy::builder(upstream.clone());
+    let refused = |builder: ProxyBuilder, expected: &str| {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::InvalidInput);
+    };
+    refused(builder().breaker(0, HANGS), "invalid breaker: 0 failures; allowed: at least 1");
+    for scheme in ["", "ht tps", "https:", "\n"] {
+        let expected = format!("invalid scheme: {scheme:?}; allowed: the scheme of a URI, such as `https`");
+        refused(builder().scheme(scheme), &expected);
+    }
+    for name in [hyper::header::CONTENT_LENGTH, hyper::header::TRANSFER_ENCODING] {
+        let expected = format!("invalid response_header: {name}; allowed: fields that do not frame the body");
+        refused(builder().response_header(name, HeaderValue::from_static("1")), &expected);
+    }
+    // The value that was set last counts.
+    builder().breaker(0, HANGS).breaker(1, HANGS).scheme("a b").scheme("https").build().unwrap();
 }

@@ -300,7 +300,7 @@ fn an_absolute_target_without_a_path_is_one_of_the_root() {
 fn a_body_that_a_layer_has_read_is_not_announced() {
     on_both(async || {
         for upstream_h2 in [false, true] {
-            let mut proxy = plan(start(mirror).await, upstream_h2).build();
+            let mut proxy = plan(start(mirror).await, upstream_h2).build().unwrap();
             let service = tower::service_fn(move |request: Request<millstream::server::RequestBody>| {
                 tower::Service::call(&mut proxy, request.map(|_| Empty::<Bytes>::new()))
             });

@@ -374,7 +374,7 @@ fn the_scheme_is_that_of_the_clients_connection() {
             let plan = set.into_iter().fold(plan, ProxyBuilder::scheme);
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();
-            tokio::spawn(serve(listener, plan.build()).tls(tls()).into_future());
+            tokio::spawn(serve(listener, plan.build().unwrap()).tls(tls()).into_future());
             for alpn in ["http/1.1", "h2"] {
                 let stream = TcpStream::connect(addr).await.unwrap();
                 let connector = TlsConnector::from(trusting(&[alpn]));
@@ -393,7 +393,8 @@ fn the_scheme_is_that_of_the_clients_connection() {
 }
 
 #[test]
-#[should_panic(expected = "upstream_tls")]
 fn whom_to_trust_has_to_be_said() {
-    Proxy::new("https://mill".parse().unwrap());
+    let error = Proxy::new("https://mill".parse().unwrap()).unwrap_err();
+    let expected = "invalid upstream_tls: none, for https://mill; allowed: a configuration that says whom to trust";
+    assert_eq!(error.to_string(), expected);
 }

@@ -102,7 +102,7 @@ fn every_client_that_leaves_cancels_its_request() {
             });
             let limits = Limits::default().http2_streams(CLIENTS.0 as u32);
             tokio::spawn(serve(listener, service).limits(limits).into_future());
-            let built = plan(upstream, upstream_h2).build();
+            let built = plan(upstream, upstream_h2).build().unwrap();
             let addr = proxy_of(built.clone()).await;
             for round in 1..=CLIENTS.1 {
                 let mut answers = ask(addr, CLIENTS.0, by_h2).await;
