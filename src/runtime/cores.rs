@@ -245,7 +245,9 @@ impl Cores {
     }
 
     fn end(&mut self, patience: Duration) -> (Vec<usize>, Option<Box<dyn Any + Send>>) {
-        let deadline = Instant::now() + patience;
+        let now = Instant::now();
+        // `Duration::MAX` waits for as long as it takes.
+        let deadline = now.checked_add(patience).unwrap_or_else(|| now + Duration::from_secs(1 << 30));
         // All are notified before the first one is joined, so that they stop at the same time.
         let mut threads: Vec<Option<Thread<()>>> = Vec::with_capacity(self.cores.len());
         for Running { stop, thread, .. } in self.cores.drain(..) {

@@ -10,12 +10,12 @@ pub(crate) const LINES: &[(&str, usize)] = &[
     ("src", 38_000),
     ("crates/frames/src", 1_000),
     ("crates/layers/src", 1_900),
-    ("crates/proxy/src", 3_000),
+    ("crates/proxy/src", 3_030),
     ("crates/redis/src", 1_300),
 ];
 
 /// Lines of `tests/api.txt`.
-pub(crate) const PUBLIC_ITEMS: usize = 1_923;
+pub(crate) const PUBLIC_ITEMS: usize = 1_910;
 
 /// Returns the code lines of a package. `files` are its paths and texts.
 pub(crate) fn lines(files: &[(String, String)]) -> usize {
