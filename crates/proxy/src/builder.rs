@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
-use http::uri::Scheme;
 
 use super::error::ConfigError;
 use super::http1::{FIELDS, HeadLimits};
@@ -223,9 +222,12 @@ impl ProxyBuilder {
             return Err(ConfigError::new("breaker", "0 failures", "at least 1"));
         }
         if let Some(scheme) = &self.scheme {
+            // RFC 3986 §3.1.
+            let valid = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+                && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+            let value = HeaderValue::from_str(scheme).ok().filter(|_| valid);
             let failed = || ConfigError::new("scheme", format!("{scheme:?}"), "the scheme of a URI, such as `https`");
-            let valid: Scheme = scheme.parse().map_err(|_| failed())?;
-            options.scheme = Some(HeaderValue::from_str(valid.as_str()).map_err(|_| failed())?);
+            options.scheme = Some(value.ok_or_else(failed)?);
         }
         check_fields("response_header", options.stamps.keys())?;
         Ok(options)

@@ -166,7 +166,7 @@ fn options_that_cannot_be_are_refused() {
         assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::InvalidInput);
     };
     refused(builder().breaker(0, HANGS), "invalid breaker: 0 failures; allowed: at least 1");
-    for scheme in ["", "ht tps", "https:", "\n"] {
+    for scheme in ["", "ht tps", "https:", "1https", "\n"] {
         let expected = format!("invalid scheme: {scheme:?}; allowed: the scheme of a URI, such as `https`");
         refused(builder().scheme(scheme), &expected);
     }
