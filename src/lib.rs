@@ -11,7 +11,7 @@
 //! }
 //! ```
 //!
-//! [`server::serve`] takes any tower service and limits what clients can do. To keep `axum::serve` (feature `axum`),
+//! [`server::serve`] takes any tower service and limits what clients can do. To keep `axum::serve` (feature `axum-08`),
 //! hyper or tonic, change one line: the listener. A service that streams (files, server-sent events, model tokens, gRPC
 //! messages) spends most of its CPU time in the kernel, sending. This crate reduces that time; the service stays a tower
 //! service, its bodies stay `http_body::Body`s, and HTTP stays hyper's.
@@ -27,7 +27,7 @@
 //! | read, write, replace and extend files | [`fs`] |
 //! | copy or relay | [`copy`](mod@copy) |
 //! | gather on streams of other crates | [`codec`] |
-//! | measure or compress responses | `middleware` (a feature) |
+//! | measure or compress responses | [`middleware`] |
 //! | see which paths were taken | [`metrics::Snapshot`] |
 //! | see what this machine lacks, and why | [`Capabilities`] |
 //! | test a wrapper between hyper and the stream | [`testing::assert_vectored`]: many make hyper copy every byte |
@@ -43,25 +43,20 @@
 //!
 //! | feature | default | |
 //! |---|---|---|
-//! | `uring` | yes | io_uring for files and, where chosen, for sockets |
-//! | `server` | yes | [`server`]: HTTP/1.1 and HTTP/2 on hyper, with limits and graceful shutdown |
+//! | `server` | yes | [`server`]: HTTP/1.1 and HTTP/2 on hyper, with limits and graceful shutdown; [`middleware`]: measurements; implies `body` |
 //! | `files` | yes | [`files`]: a directory as a tower service; implies `fs` and `body` |
-//! | `sse` | yes | [`sse`]: events for many readers; implies `body` |
-//! | `fs` | yes | [`fs`]: files, chains of operations, replace, prepend and append; implies `uring` |
-//! | `copy` | yes | [`copy`](mod@copy): copies between files, pipes and sockets; implies `fs` |
+//! | `sse` | yes | [`sse`]: events for many readers; with `fs` also a log of them in a directory; implies `body` |
+//! | `fs` | yes | [`fs`]: files, chains of operations, replace, prepend and append; [`copy`](mod@copy): copies between files, pipes and sockets; by io_uring on Linux |
 //! | `codec` | yes | [`codec`]: buffered readers and writers for other streams, and `Framed` |
 //! | `body` | | [`body`]: `Batch`, `from_reader` and `ranges`; with `fs` also `FileBody` and `save` |
-//! | `compress` | | `body::Compress`: gzip, br and zstd; also a layer of `middleware`, and events of `sse`; implies `body` |
+//! | `compress` | | `body::Compress`: gzip, br and zstd; with `server` also a layer, with `sse` compressed events; implies `body` |
 //! | `digest` | | `body::Save`: digests of what is saved, checked against header fields; implies `body` and `fs` |
-//! | `middleware` | | `middleware`: measurements; implies `server` |
-//! | `axum` | | the listeners implement `axum::serve::Listener` |
+//! | `axum-08` | | the listeners implement `axum::serve::Listener` of axum 0.8 |
 //! | `client` | | `net::Connector` for `hyper_util::client::legacy::Client` |
-//! | `disk` | | `sse::log::disk`: a log of events in a directory; implies `sse` and `fs` |
 //! | `metrics` | | `metrics::record_metrics` for the metrics facade |
-//! | `ring` | yes | the cryptography of `tls`; nothing without it |
-//! | `aws-lc-rs` | | the same by AWS-LC, which is faster and takes longer to build |
-//! | `tls` | | `server::tls`: TLS by rustls, and upstreams of `relay` over it; implies `server` |
-//! | `tonic` | | the streams implement tonic's `Connected`; `net::Incoming` |
+//! | `tls-ring` | | `server::tls`: TLS by rustls, with the cryptography of ring; implies `server` |
+//! | `tls-aws-lc-rs` | | the same by AWS-LC, which is faster and takes longer to build |
+//! | `tonic-014` | | the streams implement `Connected` of tonic 0.14; `net::Incoming` |
 //! | `tracing` | | events for operators, and spans of connections and requests |
 //!
 //! # How it works
@@ -100,18 +95,16 @@
 #![cfg_attr(
     not(all(
         not(portable),
-        feature = "axum",
+        feature = "axum-08",
         feature = "client",
         feature = "codec",
         feature = "compress",
-        feature = "copy",
         feature = "digest",
-        feature = "disk",
         feature = "files",
         feature = "metrics",
-        feature = "middleware",
-        feature = "tls",
-        feature = "tonic"
+        feature = "sse",
+        feature = "tonic-014",
+        tls
     )),
     allow(dead_code, unreachable_pub, unused_imports)
 )]
@@ -121,7 +114,7 @@ pub mod body;
 pub mod buf;
 #[cfg(feature = "codec")]
 pub mod codec;
-#[cfg(feature = "copy")]
+#[cfg(feature = "fs")]
 pub mod copy;
 mod counters;
 #[cfg(feature = "files")]
@@ -129,7 +122,7 @@ pub mod files;
 #[cfg(feature = "fs")]
 pub mod fs;
 pub mod metrics;
-#[cfg(feature = "middleware")]
+#[cfg(feature = "server")]
 pub mod middleware;
 pub mod net;
 pub mod runtime;
@@ -140,7 +133,7 @@ pub mod sse;
 #[cfg_attr(portable, path = "sys/portable/mod.rs")]
 mod sys;
 pub mod testing;
-#[cfg_attr(not(feature = "uring"), path = "uring/absent.rs")]
+#[cfg_attr(not(feature = "fs"), path = "uring/absent.rs")]
 mod uring;
 
 pub use sys::caps::{Capabilities, Support};
@@ -157,10 +150,10 @@ pub mod internal {
     #[cfg(feature = "body")]
     pub use crate::body::silence::Silence;
     pub use crate::buf::lease;
-    #[cfg(feature = "copy")]
+    #[cfg(feature = "fs")]
     pub use crate::copy::{both::Both, moving::Moving};
     pub use crate::counters::{Counter, count};
-    #[cfg(feature = "middleware")]
+    #[cfg(feature = "server")]
     pub use crate::middleware::measure::request_id::RequestId;
     pub use crate::net::{owed::Owed, stream::Rewind};
     #[cfg(feature = "server")]

@@ -17,7 +17,7 @@
 //! due time until the client has decoded them: p99 of each round. With `full`, latency shows only the amount of
 //! buffered bytes.
 //!
-//! Our streams are wrapped, so that tonic accepts them without the feature `tonic`.
+//! Our streams are wrapped, so that tonic accepts them without the feature `tonic-014`.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpListener};

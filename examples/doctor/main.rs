@@ -8,7 +8,7 @@
 mod link;
 #[cfg(target_os = "linux")]
 mod measure;
-#[cfg(all(target_os = "linux", feature = "tls"))]
+#[cfg(all(target_os = "linux", tls))]
 mod tls;
 
 use std::net::SocketAddr;

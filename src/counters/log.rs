@@ -11,7 +11,7 @@ pub(crate) fn accept_paused(error: &io::Error) {
 }
 
 /// A listener has failed for good, and its caller cannot be told.
-#[cfg(feature = "axum")]
+#[cfg(feature = "axum-08")]
 pub(crate) fn listener_failed(error: &io::Error) {
     #[cfg(feature = "tracing")]
     tracing::error!(target: "millstream", %error, "the listener has failed and accepts no more connections");
@@ -43,34 +43,34 @@ pub(crate) fn connection_failed(error: &(dyn Error + 'static)) {
     let _ = error;
 }
 
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 pub(crate) fn certificate_replaced() {
     #[cfg(feature = "tracing")]
     tracing::info!(target: "millstream", "certificate reloaded");
 }
 
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 pub(crate) fn certificate_kept(error: &(dyn Error + 'static)) {
     #[cfg(feature = "tracing")]
     tracing::error!(target: "millstream", error, "the old certificate stays in use");
     let _ = error;
 }
 
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 pub(crate) fn without_kernel_tls(why: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "millstream", why, "no kernel TLS");
     let _ = why;
 }
 
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 pub(crate) fn kernel_tls_refused(error: &std::io::Error) {
     #[cfg(feature = "tracing")]
     tracing::debug!(target: "millstream", error = error as &dyn Error, "the kernel does not encrypt a connection");
     let _ = error;
 }
 
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 pub(crate) fn ticket_keys_kept(path: &std::path::Path, error: &std::io::Error) {
     #[cfg(feature = "tracing")]
     tracing::error!(target: "millstream", path = %path.display(), error = error as &dyn Error, "the old ticket keys stay in use");
@@ -106,28 +106,28 @@ pub(crate) fn cores_left(cores: &[usize]) {
     let _ = cores;
 }
 
-#[cfg(feature = "disk")]
+#[cfg(all(feature = "fs", feature = "sse"))]
 pub(crate) fn disk_failed(error: &str) {
     #[cfg(feature = "tracing")]
     tracing::error!(target: "millstream", error, "the log of events has failed and stores nothing more; open it again");
     let _ = error;
 }
 
-#[cfg(feature = "disk")]
+#[cfg(all(feature = "fs", feature = "sse"))]
 pub(crate) fn disk_full(error: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "millstream", error, "the log of events has no room; events wait for a retry");
     let _ = error;
 }
 
-#[cfg(feature = "disk")]
+#[cfg(all(feature = "fs", feature = "sse"))]
 pub(crate) fn disk_not_removed(error: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "millstream", error, "an old segment of the log of events cannot be removed");
     let _ = error;
 }
 
-#[cfg(feature = "disk")]
+#[cfg(all(feature = "fs", feature = "sse"))]
 pub(crate) fn disk_damaged(error: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "millstream", error, "events of the log cannot be read; a reader gets a gap");

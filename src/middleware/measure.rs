@@ -30,7 +30,7 @@ pub(crate) mod request_id;
 /// header values, so clients cannot create labels. Data frames pass unchanged, at the same addresses.
 ///
 /// ```
-/// # #[cfg(feature = "axum")] {
+/// # #[cfg(feature = "axum-08")] {
 /// use axum::{Router, routing::get};
 /// use millstream::middleware::Measure;
 ///
@@ -90,7 +90,7 @@ impl Route {
         if let Some(route) = extensions.get::<Self>() {
             return Some(route.0);
         }
-        #[cfg(feature = "axum")]
+        #[cfg(feature = "axum-08")]
         if let Some(path) = extensions.get::<axum::extract::MatchedPath>() {
             return Some(labels::route(path.as_str()));
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-#[cfg(feature = "tonic")]
+#[cfg(feature = "tonic-014")]
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 #[cfg(feature = "server")]
 use super::counts::Counts;
-#[cfg(feature = "tonic")]
+#[cfg(feature = "tonic-014")]
 use super::credentials::Credentials;
 use super::egress::Egress;
 use super::profile::Profile;
@@ -220,12 +220,12 @@ impl Handle {
         }
     }
 
-    #[cfg(feature = "tonic")]
+    #[cfg(feature = "tonic-014")]
     pub(super) fn local_addr(&self) -> Option<SocketAddr> {
         socket::local_addr(&self.egress()?.as_fd()).ok()
     }
 
-    #[cfg(feature = "tonic")]
+    #[cfg(feature = "tonic-014")]
     pub(super) fn credentials(&self) -> Option<Credentials> {
         Credentials::of(&self.egress()?.as_fd()).ok()
     }

@@ -17,7 +17,7 @@ use super::accept::Accept;
 type Accepted<L> = io::Result<(<L as Accept>::Stream, <L as Accept>::Addr)>;
 
 /// The connections of a listener, from [`TcpListener::incoming`] and [`UnixListener::incoming`]; for tonic's
-/// `serve_with_incoming` (feature `tonic`). Skips failed connections like the listener itself.
+/// `serve_with_incoming` (feature `tonic-014`). Skips failed connections like the listener itself.
 ///
 /// Ends after an error, which means that the listener is broken. Dropping the stream closes the listener.
 pub struct Incoming<L: Accept> {

@@ -157,7 +157,7 @@ macro_rules! listener {
             }
         }
 
-        #[cfg(feature = "axum")]
+        #[cfg(feature = "axum-08")]
         impl axum::serve::Listener for $name {
             type Io = $stream;
             type Addr = $addr;

@@ -17,7 +17,7 @@ use crate::sys::socket;
 /// [`server::serve_cores`](crate::server::serve_cores()) serves them all. By hand, with axum for instance:
 ///
 /// ```no_run
-/// # #[cfg(feature = "axum")]
+/// # #[cfg(feature = "axum-08")]
 /// # fn main() -> std::io::Result<()> {
 /// use axum::{Router, routing::get};
 /// use millstream::{net::TcpListener, runtime::Cores};
@@ -32,7 +32,7 @@ use crate::sys::socket;
 /// .wait()?;
 /// # Ok(())
 /// # }
-/// # #[cfg(not(feature = "axum"))]
+/// # #[cfg(not(feature = "axum-08"))]
 /// # fn main() {}
 /// ```
 ///

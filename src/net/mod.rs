@@ -7,7 +7,7 @@
 //! | read and write in two tasks | [`TcpStream::into_split`], [`OwnedReadHalf`], [`OwnedWriteHalf`] |
 //! | use Unix sockets | [`UnixListener`], [`UnixStream`], [`Credentials`] |
 //! | give each core a listener of one port | [`TcpListenerBuilder::bind_each`], [`Listeners`] |
-//! | serve tonic | `TcpListener::incoming` (feature `tonic`) |
+//! | serve tonic | `TcpListener::incoming` (feature `tonic-014`) |
 //! | serve on a listener of my own | [`Accept`], `CountedIo` |
 //! | choose how much the kernel holds for a peer | [`Profile`], [`ProfileSwitch`] |
 //! | limit rates | [`TcpListenerBuilder::pace`], [`SharedPace`] |
@@ -42,7 +42,7 @@ mod credentials;
 mod egress;
 mod halves;
 mod handle;
-#[cfg(feature = "tonic")]
+#[cfg(feature = "tonic-014")]
 mod incoming;
 #[cfg_attr(not(uring), path = "no_ingress.rs")]
 mod ingress;
@@ -82,7 +82,7 @@ pub(crate) use egress::outlet::{Outlet, Sent};
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub(crate) use handle::Leaving;
 pub use handle::{Closing, Handle};
-#[cfg(feature = "tonic")]
+#[cfg(feature = "tonic-014")]
 pub use incoming::Incoming;
 pub use listeners::Listeners;
 pub use options::Receive;

@@ -27,12 +27,12 @@ impl PeerAddr for SocketAddr {
         Some(self.ip())
     }
 
-    /// Adds axum's `ConnectInfo` (feature `axum`) and tonic's `TcpConnectInfo` (feature `tonic`).
+    /// Adds axum's `ConnectInfo` (feature `axum-08`) and tonic's `TcpConnectInfo` (feature `tonic-014`).
     #[allow(unused, reason = "used only with the features axum and tonic")]
     fn identify(&self, handle: &Handle, extensions: &mut Extensions) {
-        #[cfg(feature = "axum")]
+        #[cfg(feature = "axum-08")]
         extensions.insert(axum::extract::ConnectInfo(*self));
-        #[cfg(feature = "tonic")]
+        #[cfg(feature = "tonic-014")]
         extensions.insert(tonic::transport::server::TcpConnectInfo {
             local_addr: handle.local_addr(),
             remote_addr: Some(*self),
@@ -42,12 +42,12 @@ impl PeerAddr for SocketAddr {
 
 #[cfg(unix)]
 impl PeerAddr for unix::SocketAddr {
-    /// Adds axum's `ConnectInfo` (feature `axum`), and an `Option<Credentials>` for tonic's services (feature `tonic`).
+    /// Adds axum's `ConnectInfo` (feature `axum-08`), and an `Option<Credentials>` for tonic's services (feature `tonic-014`).
     #[allow(unused, reason = "used only with the features axum and tonic")]
     fn identify(&self, handle: &Handle, extensions: &mut Extensions) {
-        #[cfg(feature = "axum")]
+        #[cfg(feature = "axum-08")]
         extensions.insert(axum::extract::ConnectInfo(self.clone()));
-        #[cfg(feature = "tonic")]
+        #[cfg(feature = "tonic-014")]
         extensions.insert(handle.credentials());
     }
 }

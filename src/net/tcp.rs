@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use super::profile::{Profile, ProfileSwitch};
 use super::stream::{Stream, stream};
 use crate::runtime::Turn;
 use crate::sys::fd::{AsFd, OwnedFd};
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 use crate::sys::kernel_tls;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 use crate::sys::tls_keys::Keys;
 use crate::sys::{socket, tcp};
 
 /// A TCP listener whose connections are [`TcpStream`]s.
 ///
-/// Replaces `tokio::net::TcpListener` in an accept loop, in `axum::serve` (feature `axum`) and in
+/// Replaces `tokio::net::TcpListener` in an accept loop, in `axum::serve` (feature `axum-08`) and in
 /// [`server::serve`](crate::server::serve()).
 ///
 /// # Client addresses in axum
@@ -32,7 +32,7 @@ use crate::sys::{socket, tcp};
 /// the listener needs axum's `tap_io`, because axum implements `Connected` for `SocketAddr` only for its own listeners:
 ///
 /// ```no_run
-/// # #[cfg(feature = "axum")]
+/// # #[cfg(feature = "axum-08")]
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {
 /// use std::net::SocketAddr;
@@ -45,7 +45,7 @@ use crate::sys::{socket, tcp};
 /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
 /// axum::serve(listener.tap_io(|_| {}), app.into_make_service_with_connect_info::<SocketAddr>()).await
 /// # }
-/// # #[cfg(not(feature = "axum"))]
+/// # #[cfg(not(feature = "axum-08"))]
 /// # fn main() {}
 /// ```
 ///
@@ -352,7 +352,7 @@ impl TcpStream {
 }
 
 /// Encryption by the kernel.
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 impl TcpStream {
     /// Makes the kernel encrypt what is written from now on, or replaces its keys. It must have taken all bytes.
     pub(crate) fn encrypt(&self, keys: &Keys) -> io::Result<()> {
@@ -377,7 +377,7 @@ impl TcpStream {
     }
 }
 
-#[cfg(feature = "tonic")]
+#[cfg(feature = "tonic-014")]
 impl tonic::transport::server::Connected for TcpStream {
     type ConnectInfo = tonic::transport::server::TcpConnectInfo;
 

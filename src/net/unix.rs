@@ -16,7 +16,7 @@ use crate::sys::{socket, unix};
 
 /// A Unix socket listener whose connections are [`UnixStream`]s.
 ///
-/// Replaces `tokio::net::UnixListener` in an accept loop, in `axum::serve` (feature `axum`) and in
+/// Replaces `tokio::net::UnixListener` in an accept loop, in `axum::serve` (feature `axum-08`) and in
 /// [`server::serve`](crate::server::serve()).
 ///
 /// # Socket file
@@ -216,7 +216,7 @@ impl UnixStream {
     }
 }
 
-#[cfg(feature = "tonic")]
+#[cfg(feature = "tonic-014")]
 impl tonic::transport::server::Connected for UnixStream {
     /// Type in a request's extensions; `None` if the kernel does not report the credentials.
     type ConnectInfo = Option<Credentials>;

@@ -5,7 +5,7 @@
 //! | choose io_uring or the blocking pool | [`DriverBuilder`], [`Io`] |
 //! | know which one runs | [`driver_info`] |
 //! | run a thread for each core that shares nothing | [`Cores`] |
-//! | save the last system call of a turn | `RuntimeBuilderExt` (feature `uring`) |
+//! | save the last system call of a turn | `RuntimeBuilderExt` (feature `fs`) |
 //!
 //! There are two ways to use the CPUs of a machine:
 //!
@@ -34,18 +34,18 @@
 //  thread    a thread of a core
 
 pub(crate) mod blocking;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 pub(crate) mod programs;
 
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 mod admit;
 mod backstop;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 mod chain;
 mod cores;
 mod dirty;
 mod flusher;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 mod park;
 mod place;
 #[cfg_attr(not(uring), path = "no_reactor.rs")]
@@ -58,7 +58,7 @@ mod turns;
 pub use cores::{Cores, CoresBuilder};
 pub(crate) use dirty::{Flush, Held};
 pub use flusher::driver_info;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 pub use park::RuntimeBuilderExt;
 pub use run::Run;
 pub use setup::{DriverBuilder, DriverInfo, Io};

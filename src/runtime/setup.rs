@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 use std::{env, io};
 
 use crate::counters::log;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 use crate::sys::uring;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 use crate::uring::net::receive::Buffers;
 
 /// Mode of file operations.
@@ -82,31 +82,31 @@ impl Io {
 #[must_use = "nothing changes until it is installed"]
 pub struct DriverBuilder {
     pub(super) io: Io,
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     pub(super) ring: uring::Setup,
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     pub(super) registered_buffers: bool,
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     pub(super) receive_buffers: Buffers,
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     pub(super) waiting_jobs: usize,
 }
 
 /// Threads of the blocking pool, out of 512, for chains that wait for a peer.
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 const WAITING_JOBS: usize = 64;
 
 impl Default for DriverBuilder {
     fn default() -> Self {
         Self {
             io: Io::from_env(),
-            #[cfg(feature = "uring")]
+            #[cfg(feature = "fs")]
             ring: uring::Setup::default(),
-            #[cfg(feature = "uring")]
+            #[cfg(feature = "fs")]
             registered_buffers: false,
-            #[cfg(feature = "uring")]
+            #[cfg(feature = "fs")]
             receive_buffers: Buffers::default(),
-            #[cfg(feature = "uring")]
+            #[cfg(feature = "fs")]
             waiting_jobs: WAITING_JOBS,
         }
     }
@@ -124,7 +124,7 @@ impl DriverBuilder {
         self
     }
 
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     /// Sets the number of entries of each ring, rounded up to a power of two between 32 and 4096; 128 by default. Each
     /// worker thread that uses files has one ring. Its memory, about 50 KiB for 128 entries, counts against
     /// `RLIMIT_MEMLOCK`; if that is too small, the ring has fewer entries, at least 32.
@@ -133,7 +133,7 @@ impl DriverBuilder {
         self
     }
 
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     /// Sets the maximum number of kernel threads of each worker thread for blocking operations on files, at least 1. 2
     /// per core by default, and at least 8; more of them contend for the locks of the file system.
     /// [io_uring_register(2)](https://man7.org/linux/man-pages/man2/io_uring_register.2.html),
@@ -143,7 +143,7 @@ impl DriverBuilder {
         self
     }
 
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     /// Sets the maximum number of kernel threads of each worker thread for blocking operations on everything else than
     /// [files](Self::file_workers), at least 1; 2 per core by default.
     pub fn other_workers(mut self, threads: u32) -> Self {
@@ -151,7 +151,7 @@ impl DriverBuilder {
         self
     }
 
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     /// Sets the maximum number of blocking-pool threads for chains that may wait for a peer (a pipe, a socket, a
     /// terminal); 64 by default. Such chains can also use a quarter of each ring; further ones wait for one to end. Set
     /// it below [`max_blocking_threads`](tokio::runtime::Builder::max_blocking_threads), or such chains can occupy all
@@ -161,7 +161,7 @@ impl DriverBuilder {
         self
     }
 
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     /// Declares that this is a current-thread runtime and that the installing thread runs it to its end. The kernel
     /// then processes completions only when that thread enters the ring (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1). Until
     /// that thread has run an operation there is no ring, and operations of other threads use the blocking pool. If
@@ -173,13 +173,13 @@ impl DriverBuilder {
     }
 
     pub(super) fn is_single_thread(&self) -> bool {
-        #[cfg(feature = "uring")]
+        #[cfg(feature = "fs")]
         return self.ring.single_thread;
-        #[cfg(not(feature = "uring"))]
+        #[cfg(not(feature = "fs"))]
         false
     }
 
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     /// Registers the larger half of the buffer pool with each ring, if the limits allow, which saves page lookups. Off
     /// by default: it always pins 64 MiB, which pays only with direct I/O.
     pub fn registered_buffers(mut self, registered_buffers: bool) -> Self {
@@ -187,7 +187,7 @@ impl DriverBuilder {
         self
     }
 
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     /// Sets the number of buffers of each worker thread for connections with
     /// [`Receive::Multishot`](crate::net::Receive::Multishot), rounded up to a power of two, at most 32768; 512 by
     /// default. They are allocated by the first read of such a connection. While none is free, plain calls read.
@@ -196,7 +196,7 @@ impl DriverBuilder {
         self
     }
 
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     /// Sets the size of each of these [buffers](Self::receive_buffer_count), from 64 bytes to 1 MiB; 4 KiB by default.
     pub fn receive_buffer_bytes(mut self, bytes: u32) -> Self {
         self.receive_buffers.size = bytes.clamp(64, 1 << 20);

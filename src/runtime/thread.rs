@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Handle, LocalOptions, LocalRuntime};
 use tokio::sync::oneshot;
 
 use crate::runtime::DriverBuilder;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 use crate::runtime::RuntimeBuilderExt;
 use crate::sys::cpu;
 
@@ -110,7 +110,7 @@ impl Plan {
     fn runtime(self, core: Core) -> io::Result<LocalRuntime> {
         let mut builder = Builder::new_current_thread();
         builder.enable_all();
-        #[cfg(feature = "uring")]
+        #[cfg(feature = "fs")]
         builder.drive_rings_at_park();
         if core.cpu.is_some() {
             // Threads of the blocking pool inherit the CPU, where they would delay the core that waits for them.
@@ -120,9 +120,9 @@ impl Plan {
             });
         }
         let runtime = builder.build_local(LocalOptions::default())?;
-        #[cfg(feature = "uring")]
+        #[cfg(feature = "fs")]
         let driver = self.driver.single_thread(true);
-        #[cfg(not(feature = "uring"))]
+        #[cfg(not(feature = "fs"))]
         let driver = self.driver;
         runtime.block_on(async { driver.install() })?;
         Ok(runtime)

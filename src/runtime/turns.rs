@@ -157,7 +157,7 @@ impl Turn {
     }
 
     /// Returns the permits of jobs for programs that may wait for a peer: a part of the blocking pool.
-    #[cfg(feature = "uring")]
+    #[cfg(feature = "fs")]
     pub(super) fn waiting_jobs(&self) -> &Arc<Semaphore> {
         self.waiting_jobs.get_or_init(|| Arc::new(Semaphore::new(self.setup().waiting_jobs)))
     }

@@ -21,12 +21,12 @@ use super::peer::Peer;
 use super::protocols::Protocols;
 use super::reaper::{Shared, reaper};
 use super::refuse::refuse;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 use super::secure::secure;
 use super::settings::Settings;
 use crate::counters::{log, span};
 use crate::net::{Accept, PeerAddr, Seen};
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 use crate::server::tls::{Tls, Watching};
 
 /// Connections accepted after the signal to drain: more than can have been waiting.
@@ -38,7 +38,7 @@ pub(super) struct Server<L: Accept, S> {
     settings: Settings<L::Addr>,
     shared: Arc<Shared>,
     reaper: Option<JoinHandle<Drained>>,
-    #[cfg(feature = "tls")]
+    #[cfg(tls)]
     _watching: Option<Watching>,
 }
 
@@ -63,7 +63,7 @@ impl<L: Accept, S: HttpService> Server<L, S> {
         Self {
             shared,
             reaper,
-            #[cfg(feature = "tls")]
+            #[cfg(tls)]
             _watching: settings.tls.as_ref().and_then(Tls::watching),
             listener,
             service,
@@ -133,12 +133,12 @@ impl<L: Accept, S: HttpService> Server<L, S> {
         let adapter = Adapter::new(self.service.clone(), extensions, Arc::clone(&conn_state));
         let (id, addr) = (peer.handle().id(), peer.addr());
         let (running, protocols) = (shared.enter(&conn_state), Arc::clone(&shared.protocols));
-        #[cfg(feature = "tls")]
+        #[cfg(tls)]
         let first = match self.settings.tls.clone() {
             Some(tls) => secure(tls, protocols, stream, adapter),
             None => connection(protocols, stream, adapter),
         };
-        #[cfg(not(feature = "tls"))]
+        #[cfg(not(tls))]
         let first = connection(protocols, stream, adapter);
         let task = async move {
             let _running = running;

@@ -43,7 +43,7 @@ impl<S> Adapter<S> {
     }
 
     /// Returns what is added to each request.
-    #[cfg(feature = "tls")]
+    #[cfg(tls)]
     pub(super) fn extensions_mut(&mut self) -> &mut Extensions {
         &mut self.extensions
     }

@@ -17,7 +17,7 @@ pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// It does not implement [`Error`] itself. `?` and [`Into`] convert it into the boxed error that frameworks recognise:
 ///
-/// | | boxed | boxed, for a gRPC request with the feature `tonic` |
+/// | | boxed | boxed, for a gRPC request with the feature `tonic-014` |
 /// |---|---|---|
 /// | [too large](Self::is_too_large) | [`LengthLimitError`]: 413 in axum | `tonic::Status`, `ResourceExhausted` |
 /// | [too slow](Self::is_too_slow) | an error of this crate | `tonic::Status`, `DeadlineExceeded` |
@@ -102,7 +102,7 @@ impl fmt::Display for Late {
 
 impl Error for Late {}
 
-#[cfg(feature = "tonic")]
+#[cfg(feature = "tonic-014")]
 fn grpc_status(error: BoxError, message: String) -> BoxError {
     let code = if error.is::<Late>() { tonic::Code::DeadlineExceeded } else { tonic::Code::ResourceExhausted };
     let mut status = tonic::Status::new(code, message);
@@ -110,7 +110,7 @@ fn grpc_status(error: BoxError, message: String) -> BoxError {
     Box::new(status)
 }
 
-#[cfg(not(feature = "tonic"))]
+#[cfg(not(feature = "tonic-014"))]
 fn grpc_status(error: BoxError, _: String) -> BoxError {
     error
 }

@@ -130,7 +130,7 @@ impl ConnState {
         self.sealed.load(Ordering::Relaxed)
     }
 
-    #[cfg(feature = "tls")]
+    #[cfg(tls)]
     pub(super) fn becomes_sealed(&self) {
         self.sealed.store(true, Ordering::Relaxed);
     }

@@ -22,7 +22,7 @@ use super::serve::Serve;
 use super::settings::Settings;
 use crate::net::{Listeners, TcpListener};
 use crate::runtime::{Cores, Run};
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 use crate::server::tls::Tls;
 
 /// Serves on each of `cores` the connections of one of `listeners`, as [`serve`](super::serve()) does, with clones of
@@ -61,7 +61,7 @@ impl<S> ServeCores<'_, S> {
     }
 
     /// Serves over TLS; see [`Serve::tls`].
-    #[cfg(feature = "tls")]
+    #[cfg(tls)]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.settings.tls = Some(tls);
         self

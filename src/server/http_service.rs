@@ -13,7 +13,7 @@ use super::request_body::RequestBody;
 /// of the right shape; implement [`tower::Service`](https://docs.rs/tower/latest/tower/trait.Service.html).
 ///
 /// An axum `Router` is one itself; `router.into_make_service()` and `router.into_make_service_with_connect_info()` are
-/// not, because they are services for connections. Handlers find `ConnectInfo` without them (feature `axum`).
+/// not, because they are services for connections. Handlers find `ConnectInfo` without them (feature `axum-08`).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a service for the requests of this server",
     note = "pass an axum `Router` itself, without `into_make_service` and `into_make_service_with_connect_info`",

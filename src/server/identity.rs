@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::net::IpAddr;
-#[cfg(any(feature = "axum", feature = "tonic"))]
+#[cfg(any(feature = "axum-08", feature = "tonic-014"))]
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ use crate::net::Handle;
 /// A connection: its peer and its stream. Created once for each connection and shared by its requests; cheap to clone.
 ///
 /// Layers and proxies find it in the extensions of a request. [`serve`](super::serve()) adds it. With `axum::serve`
-/// (feature `axum`), use `app.into_make_service_with_connect_info::<server::Connection>()`.
+/// (feature `axum-08`), use `app.into_make_service_with_connect_info::<server::Connection>()`.
 #[derive(Clone)]
 pub struct Connection(Arc<Inner>);
 
@@ -66,14 +66,14 @@ impl fmt::Debug for Connection {
     }
 }
 
-#[cfg(feature = "axum")]
+#[cfg(feature = "axum-08")]
 impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crate::net::TcpListener>> for Connection {
     fn connect_info(stream: axum::serve::IncomingStream<'_, crate::net::TcpListener>) -> Self {
         Self::new(stream.remote_addr().ip(), stream.io().handle())
     }
 }
 
-#[cfg(all(unix, feature = "axum"))]
+#[cfg(all(unix, feature = "axum-08"))]
 impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crate::net::UnixListener>> for Connection {
     fn connect_info(stream: axum::serve::IncomingStream<'_, crate::net::UnixListener>) -> Self {
         Self::new(None, stream.io().handle())
@@ -87,7 +87,7 @@ pub fn connection_slot(connection: &Connection) -> &Slot {
 
 /// Returns the connection of a request.
 pub fn connection(extensions: &Extensions) -> Option<&Connection> {
-    #[cfg(feature = "axum")]
+    #[cfg(feature = "axum-08")]
     if let Some(axum::extract::ConnectInfo(connection)) = extensions.get() {
         return Some(connection);
     }
@@ -99,11 +99,11 @@ pub fn peer(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(connection) = connection(extensions) {
         return connection.peer();
     }
-    #[cfg(feature = "axum")]
+    #[cfg(feature = "axum-08")]
     if let Some(axum::extract::ConnectInfo(addr)) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
         return Some(addr.ip());
     }
-    #[cfg(feature = "tonic")]
+    #[cfg(feature = "tonic-014")]
     if let Some(info) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
         return info.remote_addr().map(|addr: SocketAddr| addr.ip());
     }

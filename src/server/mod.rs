@@ -10,7 +10,7 @@
 //! | tell a WebSocket that the server drains | [`DrainSignal`] |
 //! | know that a client has left | [`ClientGone`] |
 //! | know who the client is | [`Serve::on_connection`], [`Peer`]; behind proxies [`Trusted`] |
-//! | serve TLS | `tls::Tls` (feature `tls`) |
+//! | serve TLS | `tls::Tls` (features `tls-…`) |
 
 //  listener ─▶ server: accepts ─┬─ over a limit: answered or reset (conn_limiter, refuse)
 //                               └─▶ a task for each connection: version ─▶ hyper ─▶ adapter ─▶ your service
@@ -62,13 +62,13 @@ mod reaper;
 mod refuse;
 mod request_body;
 mod requests;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 mod secure;
 mod serve;
 mod settings;
 mod supervise;
 mod takeover;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 pub mod tls;
 mod trusted;
 mod unread;

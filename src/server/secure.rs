@@ -1,4 +1,4 @@
-//! TLS connections of a server (feature `tls`).
+//! TLS connections of a server (features `tls-ring` and `tls-aws-lc-rs`).
 
 use std::sync::Arc;
 

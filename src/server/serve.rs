@@ -18,7 +18,7 @@ use super::limits::Limits;
 use super::peer::Peer;
 use super::settings::Settings;
 use crate::net::Accept;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 use crate::server::tls::Tls;
 
 /// Serves the connections of `listener` with `service`: HTTP/1.1 and HTTP/2 without TLS on the same port.
@@ -72,15 +72,15 @@ use crate::server::tls::Tls;
 ///
 /// gRPC calls over HTTP/2 stream: their bodies have no size limit, and tonic limits each message. A server that also
 /// has handlers that collect whole bodies selects the [streaming](Limits::streaming_requests) requests by path. Other calls
-/// beyond the body limit end with `RESOURCE_EXHAUSTED`, also in tonic if the feature `tonic` is on.
+/// beyond the body limit end with `RESOURCE_EXHAUSTED`, also in tonic if the feature `tonic-014` is on.
 ///
 /// The last response of an HTTP/1 connection reaches the client, even one that still sends the body of its request, or
 /// further requests, and reads later: the server shuts its sending side down, discards what arrives, and closes the
 /// connection when the client does, or after 5 s without a byte, 30 s, or 64 MiB.
 ///
-/// The extensions of a request identify its peer. With the feature `axum`, handlers take `ConnectInfo<SocketAddr>`: pass
+/// The extensions of a request identify its peer. With the feature `axum-08`, handlers take `ConnectInfo<SocketAddr>`: pass
 /// the `Router` itself, without `into_make_service_with_connect_info`, which is a service for connections. Without the
-/// feature such handlers compile and answer with 500. With the feature `tonic`, `remote_addr` is set by `TcpConnectInfo`.
+/// feature such handlers compile and answer with 500. With the feature `tonic-014`, `remote_addr` is set by `TcpConnectInfo`.
 /// On a Unix socket the address is a [`std::os::unix::net::SocketAddr`], and tonic's services find an
 /// `Option<`[`Credentials`](crate::net::Credentials)`>`. Layers and services find a
 /// `Connection`. [`on_connection`](Serve::on_connection) adds other values.
@@ -168,7 +168,7 @@ impl<L: Accept, S> Serve<L, S> {
     /// The handshake must complete within the [limit](super::Limits) for the first request. A connection whose
     /// handshake fails is closed and counted. An upgrade yields a [`TlsStream`](crate::server::tls::TlsStream) around
     /// the listener's stream.
-    #[cfg(feature = "tls")]
+    #[cfg(tls)]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.settings.tls = Some(tls);
         self

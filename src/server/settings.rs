@@ -8,7 +8,7 @@ use super::conn_limiter::ConnLimiter;
 use super::limits::Limits;
 use super::peer::Peer;
 use super::protocols::Hooks;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 use crate::server::tls::Tls;
 
 pub(super) type OnConnection<A> = Arc<dyn Fn(&mut Extensions, &Peer<A>) + Send + Sync>;
@@ -20,16 +20,16 @@ pub(super) struct Settings<A> {
     pub(super) hooks: Hooks,
     pub(super) takeover: bool,
     pub(super) on_connection: Option<OnConnection<A>>,
-    #[cfg(feature = "tls")]
+    #[cfg(tls)]
     pub(super) tls: Option<Tls>,
 }
 
 impl<A> Settings<A> {
     /// Returns whether the server ends TLS.
     pub(super) fn is_tls(&self) -> bool {
-        #[cfg(feature = "tls")]
+        #[cfg(tls)]
         return self.tls.is_some();
-        #[cfg(not(feature = "tls"))]
+        #[cfg(not(tls))]
         false
     }
 }
@@ -42,7 +42,7 @@ impl<A> Default for Settings<A> {
             hooks: Hooks::default(),
             takeover: true,
             on_connection: None,
-            #[cfg(feature = "tls")]
+            #[cfg(tls)]
             tls: None,
         }
     }
@@ -56,7 +56,7 @@ impl<A> Clone for Settings<A> {
             hooks: self.hooks.clone(),
             takeover: self.takeover,
             on_connection: self.on_connection.clone(),
-            #[cfg(feature = "tls")]
+            #[cfg(tls)]
             tls: self.tls.clone(),
         }
     }

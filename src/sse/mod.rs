@@ -5,7 +5,7 @@
 //! | send events to many readers | [`Hub`] |
 //! | choose what a new or slow reader gets | [`HubBuilder`], [`LagPolicy`] |
 //! | build an event | [`Event`] |
-//! | keep events over restarts | [`log::Log`], `log::disk::Disk` (feature `disk`) |
+//! | keep events over restarts | [`log::Log`], `log::disk::Disk` (features `fs` and `sse`) |
 //! | share events with other processes | [`log::Log`], `Redis` of the crate `millstream-redis` |
 //! | read how many readers there are | [`HubStats`] |
 //!

@@ -48,7 +48,7 @@ pub(crate) mod exit;
 pub(crate) mod fd;
 pub(crate) mod file;
 pub(crate) mod flags;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 pub(crate) mod kernel_tls;
 pub(crate) mod lock;
 pub(crate) mod map;
@@ -64,7 +64,7 @@ pub(crate) mod status;
 pub(crate) mod tcp;
 pub(crate) mod tcp_info;
 pub(crate) mod thread;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 pub(crate) mod tls_keys;
 pub(crate) mod transfer;
 pub(crate) mod unix;

@@ -2,17 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 use std::time::Duration;
 
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 use super::kernel_tls;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 use super::tls_keys::{Cipher, Keys, NONCE};
 #[cfg(uring)]
 use super::uring::{Refused, Setup, Uring};
@@ -89,7 +89,7 @@ pub(super) fn mapping() -> io::Result<()> {
 
 #[cfg(not(uring))]
 pub(super) fn io_uring() -> io::Result<()> {
-    Err(io::Error::other("the crate was built without the feature `uring`"))
+    Err(io::Error::other("the crate was built without the feature `fs`"))
 }
 
 #[cfg(uring)]
@@ -114,13 +114,13 @@ pub(super) fn copy_file_range() -> io::Result<()> {
     expect(copied == 6 && &got == b"stream")
 }
 
-#[cfg(not(feature = "tls"))]
+#[cfg(not(tls))]
 pub(super) fn kernel_tls() -> io::Result<()> {
-    Err(io::Error::other("the crate was built without the feature `tls`"))
+    Err(io::Error::other("the crate was built without the features `tls-ring` and `tls-aws-lc-rs`"))
 }
 
 /// Sends a part of a file as one record over loopback, encrypted with a key of zeros.
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 pub(super) fn kernel_tls() -> io::Result<()> {
     kernel_tls::check_kernel()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

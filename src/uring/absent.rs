@@ -1,4 +1,4 @@
-//! Replaces this module in builds without the feature `uring`.
+//! Replaces this module in builds without the feature `fs`.
 
 #[path = "no_driver.rs"]
 pub(crate) mod driver;

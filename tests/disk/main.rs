@@ -1,5 +1,5 @@
 //! `sse::log::disk`: a log in a directory.
-#![cfg(feature = "disk")]
+#![cfg(all(feature = "fs", feature = "sse"))]
 
 mod calls;
 mod faults;

@@ -226,7 +226,6 @@ async fn every_error_becomes_an_io_error_of_a_fitting_kind() {
     becomes(TlsError::Setting("reload_every", text()), InvalidInput);
     becomes(TlsError::NoCertificate, InvalidInput);
     becomes(TlsError::NoFiles, InvalidInput);
-    becomes(TlsError::NoCryptography, Other);
     becomes(TlsError::Setup(rustls::Error::FailedToGetRandomBytes), Other);
     becomes("00".parse::<TraceParent>().unwrap_err(), InvalidInput);
     becomes("mill".parse::<Upstream>().unwrap_err(), InvalidInput);

@@ -17,7 +17,7 @@ async fn neither_paths_nor_methods_of_clients_make_labels() {
     assert!(!text.contains("METHOD1") && !text.contains("\"/1"));
 }
 
-#[cfg(feature = "axum")]
+#[cfg(feature = "axum-08")]
 #[tokio::test]
 async fn the_route_that_axum_has_matched_is_one() {
     use axum::{Router, routing::get};

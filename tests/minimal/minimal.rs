@@ -45,7 +45,7 @@ where
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_are_echoed_over_tcp_and_unix_sockets() {
     let sent = bytes(3_000_000);
-    // Without the feature `uring`, a ring that is asked for is replaced by plain calls.
+    // Without the feature `fs`, a ring that is asked for is replaced by plain calls.
     for (receive, strategy) in [(Receive::Ready, SendStrategy::Auto), (Receive::Multishot, SendStrategy::Uring)] {
         let listener =
             TcpListener::builder().receive(receive).send_strategy(strategy).bind("127.0.0.1:0").await.unwrap();

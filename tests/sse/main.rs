@@ -7,7 +7,7 @@ mod direct;
 mod ends;
 mod events;
 mod gzip;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 mod gzip_direct;
 mod log;
 mod parse;

@@ -1,5 +1,5 @@
 //! `server::serve` over TLS, with a rustls client.
-#![cfg(feature = "tls")]
+#![cfg(tls)]
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

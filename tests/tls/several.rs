@@ -201,7 +201,7 @@ fn both_kinds_of_cryptography_speak_to_each_other() {
         use tokio_rustls::rustls::crypto;
         let providers = [
             Some(crypto::ring::default_provider()),
-            #[cfg(feature = "aws-lc-rs")]
+            #[cfg(feature = "tls-aws-lc-rs")]
             Some(crypto::aws_lc_rs::default_provider()),
             None,
         ];

@@ -8,9 +8,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-#[cfg(feature = "aws-lc-rs")]
+#[cfg(feature = "tls-aws-lc-rs")]
 use tokio_rustls::rustls::crypto::aws_lc_rs as cryptography;
-#[cfg(not(feature = "aws-lc-rs"))]
+#[cfg(not(feature = "tls-aws-lc-rs"))]
 use tokio_rustls::rustls::crypto::ring as cryptography;
 
 #[path = "../../examples/common/mod.rs"]

@@ -1,6 +1,6 @@
 //! Options of a proxy.
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_
 use super::error::ConfigError;
 use super::http1::{FIELDS, HeadLimits};
 use super::upstream::Upstream;
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 use millstream::server::tls::rustls::ClientConfig;
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub struct ProxyBuilder {
     pub(crate) upstream: Upstream,
     options: Options,
     scheme: Option<String>,
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "__tls")]
     pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
@@ -70,7 +70,7 @@ impl ProxyBuilder {
             upstream,
             options: Options::default(),
             scheme: None,
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "__tls")]
             tls: None,
         }
     }
@@ -101,7 +101,7 @@ impl ProxyBuilder {
     /// Ok(Proxy::builder("https://backend.internal".parse()?).upstream_tls(Arc::new(config)).build()?)
     /// # }
     /// ```
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "__tls")]
     pub fn upstream_tls(mut self, config: Arc<ClientConfig>) -> Self {
         self.tls = Some(config);
         self

@@ -79,8 +79,12 @@ pub struct UpstreamError(pub(crate) String);
 
 impl fmt::Display for UpstreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if cfg!(not(feature = "tls")) && self.0.starts_with("https:") {
-            return write!(f, "`{}` needs TLS: build with the feature `tls` of millstream", self.0);
+        if cfg!(not(feature = "__tls")) && self.0.starts_with("https:") {
+            return write!(
+                f,
+                "`{}` needs TLS: build with the feature `tls-ring` or `tls-aws-lc-rs` of millstream-proxy",
+                self.0
+            );
         }
         let forms = "http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:PATH";
         write!(f, "`{}` is not the address of a server: give {forms}", self.0)
@@ -97,14 +101,14 @@ impl From<UpstreamError> for io::Error {
 }
 
 /// A connection that is not secured. For the log: clients are told nothing of it.
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 #[derive(Debug)]
 pub(crate) struct HandshakeError {
     to: String,
     error: io::Error,
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 impl HandshakeError {
     pub(crate) fn new(to: &impl fmt::Display, error: io::Error) -> Self {
         Self { to: to.to_string(), error }
@@ -127,14 +131,14 @@ impl HandshakeError {
     }
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no TLS connection to {}; {}", self.to, self.advice())
     }
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 impl std::error::Error for HandshakeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.error)

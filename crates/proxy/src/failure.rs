@@ -8,7 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Request, Response, StatusCode, Version};
 
 use super::body::ResponseBody;
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 use super::error::HandshakeError;
 use super::events;
 use super::fields;
@@ -24,7 +24,7 @@ pub(crate) enum Failure {
     /// The circuit is open, for this time.
     Open(Duration),
     Connect(ConnectError),
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "__tls")]
     Handshake(HandshakeError),
     /// hyper has not begun to send the request, which is given back.
     Unsent(Box<Request<OutBody>>),
@@ -64,7 +64,7 @@ impl Failure {
             // Counted; a report of each would be a flood.
             Self::Refused(..) | Self::Full | Self::Open(_) | Self::Upload(_) => return,
             Self::Connect(error) => error,
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "__tls")]
             Self::Handshake(error) => error,
             Self::Upstream(error) => error,
             Self::Invalid(why) => &io::Error::other(why.as_str()),
@@ -82,7 +82,7 @@ impl Failure {
                 (StatusCode::SERVICE_UNAVAILABLE, "the server behind this proxy has failed; try again later")
             }
             Self::Connect(_) => (StatusCode::BAD_GATEWAY, "the server behind this proxy cannot be reached"),
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "__tls")]
             Self::Handshake(_) => (StatusCode::BAD_GATEWAY, "the server behind this proxy cannot be reached securely"),
             Self::Upload(status) => (
                 *status,

@@ -76,7 +76,7 @@ mod proxy;
 mod request;
 mod request_body;
 mod scan;
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 mod secure;
 mod state;
 mod stream;

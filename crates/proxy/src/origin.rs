@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 use super::error::HandshakeError;
 use super::failure::Failure;
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 use super::secure::Secure;
 use super::stream::Stream;
 use super::upstream::Upstream;
@@ -15,26 +15,26 @@ pub(crate) struct Origin {
     pub(crate) upstream: Upstream,
     /// Time limit of a connection, with its handshake.
     pub(crate) limit: Duration,
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "__tls")]
     secure: Option<Secure>,
     /// Whether the last connection that could have agreed on HTTP/2 has not.
     chose_http1: AtomicBool,
 }
 
 impl Origin {
-    #[cfg(not(feature = "tls"))]
+    #[cfg(not(feature = "__tls"))]
     pub(crate) fn new(upstream: Upstream, limit: Duration) -> Self {
         Self { upstream, limit, chose_http1: AtomicBool::new(false) }
     }
 
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "__tls")]
     pub(crate) fn new(upstream: Upstream, limit: Duration, secure: Option<Secure>) -> Self {
         Self { upstream, limit, secure, chose_http1: AtomicBool::new(false) }
     }
 
     /// Returns whether a connection may speak HTTP/1.1.
     pub(crate) fn has_http1(&self) -> bool {
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "__tls")]
         if let Some(secure) = &self.secure {
             return secure.has_http1();
         }
@@ -43,7 +43,7 @@ impl Origin {
 
     /// Returns whether a connection may speak HTTP/2.
     pub(crate) fn has_http2(&self) -> bool {
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "__tls")]
         if let Some(secure) = &self.secure {
             return secure.has_http2();
         }
@@ -58,7 +58,7 @@ impl Origin {
     /// Connects; with `http1`, for HTTP/1.1 only. Also returns whether HTTP/2 is spoken.
     pub(crate) async fn connect(&self, http1: bool) -> Result<(Stream, bool), Failure> {
         let connecting = self.upstream.connect(self.limit);
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "__tls")]
         if let Some(secure) = &self.secure {
             let deadline = tokio::time::Instant::now().checked_add(self.limit);
             let Stream::Tcp(stream) = connecting.await.map_err(Failure::Connect)? else {

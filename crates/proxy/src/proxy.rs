@@ -19,7 +19,7 @@ use super::failure::Failure;
 use super::origin::Origin;
 use super::request::Outgoing;
 use super::request_body::BoxError;
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 use super::secure::Secure;
 use super::state::ProxyState;
 use super::upstream::Upstream;
@@ -118,7 +118,7 @@ impl ProxyBuilder {
     pub fn build(self) -> Result<Proxy, ConfigError> {
         let options = self.options()?;
         let upstream = self.upstream;
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "__tls")]
         let secure = match (upstream.server_name().filter(|_| upstream.is_tls()), &self.tls) {
             (Some(name), Some(config)) => Some(Secure::new(name, config)),
             (Some(_), None) => {
@@ -127,9 +127,9 @@ impl ProxyBuilder {
             }
             (None, _) => None,
         };
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "__tls")]
         let origin = Origin::new(upstream, options.connect_timeout, secure);
-        #[cfg(not(feature = "tls"))]
+        #[cfg(not(feature = "__tls"))]
         let origin = Origin::new(upstream, options.connect_timeout);
         Ok(Proxy(Arc::new(Shared::new(origin, options))))
     }

@@ -158,9 +158,9 @@ mod tests {
     use std::time::Duration;
 
     fn origin() -> Origin {
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "__tls")]
         return Origin::new("mill:80".parse().unwrap(), Duration::MAX, None);
-        #[cfg(not(feature = "tls"))]
+        #[cfg(not(feature = "__tls"))]
         Origin::new("mill:80".parse().unwrap(), Duration::MAX)
     }
 

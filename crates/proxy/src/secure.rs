@@ -1,4 +1,4 @@
-//! Connections to the upstream over TLS (feature `tls`), by rustls.
+//! Connections to the upstream over TLS (features `tls-ring` and `tls-aws-lc-rs`), by rustls.
 
 use std::fmt;
 use std::io::{self, IoSlice};

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use hyper::rt;
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 use super::secure::Secured;
 use millstream::internal::Rewind;
 use millstream::net::TcpStream;
@@ -18,7 +18,7 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "__tls")]
     Tls(Secured),
 }
 
@@ -29,7 +29,7 @@ macro_rules! inner {
             Stream::Tcp($inner) => $call,
             #[cfg(unix)]
             Stream::Unix($inner) => $call,
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "__tls")]
             Stream::Tls($inner) => $call,
         }
     };
@@ -39,9 +39,9 @@ pub(crate) use inner;
 impl Stream {
     /// Returns whether the bytes on the socket are those of the stream, so that they can be moved.
     pub(crate) fn is_plain(&self) -> bool {
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "__tls")]
         return !matches!(self, Self::Tls(_));
-        #[cfg(not(feature = "tls"))]
+        #[cfg(not(feature = "__tls"))]
         true
     }
 

@@ -14,11 +14,11 @@ use super::stream::Stream;
 #[cfg(unix)]
 use millstream::net::UnixConnector;
 use millstream::net::{ConnectError, Connector};
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 use millstream::server::tls::rustls::pki_types::ServerName;
 
 /// The server behind a [`Proxy`](super::Proxy). Parsed from `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`; a prefix
-/// `h2c:` selects HTTP/2 without TLS, as in `h2c:HOST:PORT`. `https://HOST:PORT` (feature `tls`) is HTTP/2 or HTTP/1.1, as
+/// `h2c:` selects HTTP/2 without TLS, as in `h2c:HOST:PORT`. `https://HOST:PORT` (features `tls-ring` and `tls-aws-lc-rs`) is HTTP/2 or HTTP/1.1, as
 /// the server chooses ([RFC 7301](https://www.rfc-editor.org/rfc/rfc7301)); it needs
 /// `ProxyBuilder::upstream_tls`.
 #[derive(Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ enum Speaks {
     Http1,
     Http2,
     /// TLS, which negotiates the version.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "__tls")]
     Tls,
 }
 
@@ -64,7 +64,7 @@ impl FromStr for Upstream {
             Some(plain) => (plain, Some(80)),
             None => (rest, None),
         };
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "__tls")]
         let (speaks, plain, port) = match text.strip_prefix("https://") {
             Some(plain) => (Speaks::Tls, plain, Some(443)),
             None => (speaks, plain, port),
@@ -75,7 +75,7 @@ impl FromStr for Upstream {
         let port =
             authority.port_u16().or(port).filter(|_| !host.is_empty() && !plain.contains('@')).ok_or_else(fail)?;
         let this = Self { address: Address::Tcp(host.to_owned(), port), authority, speaks };
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "__tls")]
         if speaks == Speaks::Tls && this.server_name().is_none() {
             return Err(fail());
         }
@@ -103,14 +103,14 @@ impl Upstream {
     }
 
     pub(crate) fn is_tls(&self) -> bool {
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "__tls")]
         return self.speaks == Speaks::Tls;
-        #[cfg(not(feature = "tls"))]
+        #[cfg(not(feature = "__tls"))]
         false
     }
 
     /// Returns the name or address that the certificate has to have.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "__tls")]
     pub(crate) fn server_name(&self) -> Option<ServerName<'static>> {
         let host = self.authority.host();
         let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -132,7 +132,7 @@ impl fmt::Display for Upstream {
         f.write_str(match self.speaks {
             Speaks::Http1 => "",
             Speaks::Http2 => "h2c:",
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "__tls")]
             Speaks::Tls => "https://",
         })?;
         match &self.address {
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "__tls")]
     #[test]
     fn a_secured_address_has_the_name_of_the_certificate() {
         for (text, shown, port, name) in [
@@ -187,10 +187,10 @@ mod tests {
         assert!("https://-/".parse::<Upstream>().is_err(), "no name of a host");
     }
 
-    #[cfg(not(feature = "tls"))]
+    #[cfg(not(feature = "__tls"))]
     #[test]
     fn a_secured_address_needs_a_feature() {
         let error = "https://mill".parse::<Upstream>().unwrap_err();
-        assert!(error.to_string().contains("feature `tls`"), "{error}");
+        assert!(error.to_string().contains("feature `tls-ring`"), "{error}");
     }
 }

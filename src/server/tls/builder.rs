@@ -171,8 +171,7 @@ impl TlsBuilder {
     }
 
     /// Sets the cryptography, whose cipher suites are preferred in their order. By default it is that which the process has
-    /// [installed](CryptoProvider::install_default), else AWS-LC with the feature `aws-lc-rs`, else ring with the feature
-    /// `ring`.
+    /// [installed](CryptoProvider::install_default), else AWS-LC with the feature `tls-aws-lc-rs`, else ring.
     pub fn provider(mut self, provider: Arc<CryptoProvider>) -> Self {
         self.provider = Some(provider);
         self

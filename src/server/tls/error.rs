@@ -29,8 +29,6 @@ pub enum TlsError {
     NoCertificate,
     /// An option of a [builder](super::TlsBuilder) whose value is not allowed: its name, and what is allowed.
     Setting(&'static str, String),
-    /// No cryptography: the features `ring` and `aws-lc-rs` are off, and the process has installed none.
-    NoCryptography,
     /// The cryptography failed, for instance without randomness.
     Setup(rustls::Error),
     /// No files to reload: everything was given as text or as a configuration of rustls.
@@ -51,9 +49,6 @@ impl fmt::Display for TlsError {
             }
             Self::Setting(option, why) => write!(f, "invalid {option}: {why}"),
             Self::NoCertificate => f.write_str("no certificate: add one by `certificate_files` or `certificate_pem`"),
-            Self::NoCryptography => {
-                f.write_str("no cryptography: enable the feature `ring` or `aws-lc-rs`, or set a provider")
-            }
             Self::Setup(_) => f.write_str("TLS cannot be set up"),
             Self::NoFiles => f.write_str("nothing was read from files: replace the certificate by `replace_pem`"),
         }
@@ -83,7 +78,7 @@ impl From<TlsError> for io::Error {
             | TlsError::Revocations(..)
             | TlsError::TicketKeys(..) => io::ErrorKind::InvalidData,
             TlsError::Setting(..) | TlsError::NoCertificate | TlsError::NoFiles => io::ErrorKind::InvalidInput,
-            TlsError::NoCryptography | TlsError::Setup(_) => io::ErrorKind::Other,
+            TlsError::Setup(_) => io::ErrorKind::Other,
         };
         Self::new(kind, error)
     }

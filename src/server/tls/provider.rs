@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio_rustls::rustls::CipherSuite;
 use tokio_rustls::rustls::crypto::CryptoProvider;
-#[cfg(feature = "aws-lc-rs")]
+#[cfg(feature = "tls-aws-lc-rs")]
 use tokio_rustls::rustls::crypto::aws_lc_rs as chosen;
-#[cfg(all(feature = "ring", not(feature = "aws-lc-rs")))]
+#[cfg(not(feature = "tls-aws-lc-rs"))]
 use tokio_rustls::rustls::crypto::ring as chosen;
 use tokio_rustls::rustls::server::ProducesTickets;
 
@@ -18,17 +18,10 @@ use super::error::TlsError;
 pub(super) fn provider() -> Result<Arc<CryptoProvider>, TlsError> {
     let mut provider = match CryptoProvider::get_default() {
         Some(installed) => CryptoProvider::clone(installed),
-        None => of_features()?,
+        None => chosen::default_provider(),
     };
     provider.cipher_suites.sort_by_key(|suite| (suite.tls13().is_none(), preference(suite.suite())));
     Ok(Arc::new(provider))
-}
-
-fn of_features() -> Result<CryptoProvider, TlsError> {
-    #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
-    return Ok(chosen::default_provider());
-    #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
-    Err(TlsError::NoCryptography)
 }
 
 const OTHERS: usize = 2;
@@ -59,9 +52,6 @@ pub(super) fn prefers_chacha(offered: &[CipherSuite]) -> bool {
 
 /// Returns tickets whose keys are random, stay in this process, and change every six hours. Without a provider of the
 /// features there are none, and rustls keeps sessions in memory.
-pub(super) fn tickets() -> Result<Option<Arc<dyn ProducesTickets>>, TlsError> {
-    #[cfg(any(feature = "ring", feature = "aws-lc-rs"))]
-    return Ok(Some(chosen::Ticketer::new()?));
-    #[cfg(not(any(feature = "ring", feature = "aws-lc-rs")))]
-    Ok(None)
+pub(super) fn tickets() -> Result<Arc<dyn ProducesTickets>, TlsError> {
+    Ok(chosen::Ticketer::new()?)
 }

@@ -58,11 +58,13 @@ impl Sources {
         self.paths().map(Stamp::of).collect()
     }
 
-    fn own_tickets(&mut self, purpose: Vec<u8>) -> Result<Option<Arc<dyn ProducesTickets>>, TlsError> {
-        if self.own_tickets.as_ref().is_none_or(|(of, _)| *of != purpose) {
-            self.own_tickets = provider::tickets()?.map(|tickets| (purpose, tickets));
-        }
-        Ok(self.own_tickets.as_ref().map(|(_, tickets)| Arc::clone(tickets)))
+    fn own_tickets(&mut self, purpose: Vec<u8>) -> Result<Arc<dyn ProducesTickets>, TlsError> {
+        let kept = self.own_tickets.take().filter(|(of, _)| *of == purpose);
+        let (_, tickets) = match kept {
+            Some(kept) => self.own_tickets.insert(kept),
+            None => self.own_tickets.insert((purpose, provider::tickets()?)),
+        };
+        Ok(Arc::clone(tickets))
     }
 
     /// Replaces all identities by one, and reads all sources. They are unchanged after an error.
@@ -91,7 +93,7 @@ impl Sources {
         // A session resumes with the client's certificate and is not verified again. So tickets are bound to what
         // verified it.
         let tickets = match &self.tickets {
-            Some(file) => Some(Arc::new(file.read(&self.provider, &purpose)?) as Arc<dyn ProducesTickets>),
+            Some(file) => Arc::new(file.read(&self.provider, &purpose)?) as Arc<dyn ProducesTickets>,
             None => self.own_tickets(purpose)?,
         };
 
@@ -101,9 +103,7 @@ impl Sources {
             builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(ByName::new(identities)));
         config.ignore_client_order = true;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        if let Some(tickets) = tickets {
-            config.ticketer = tickets;
-        }
+        config.ticketer = tickets;
         Ok(Arc::new(config))
     }
 }

@@ -9,7 +9,7 @@
 //! A hub with a log does not send its events to its readers directly: they return from the log, in the log's order and
 //! with the log's ids, together with the events of other hubs on the same log.
 
-#[cfg(feature = "disk")]
+#[cfg(feature = "fs")]
 pub mod disk;
 pub(crate) mod queue;
 mod sink;

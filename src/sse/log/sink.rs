@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-#[cfg(feature = "disk")]
+#[cfg(feature = "fs")]
 use bytes::Bytes;
 use tokio::sync::watch;
 
@@ -40,12 +40,12 @@ impl Sink {
     }
 
     /// As [`deliver`](Self::deliver), for an event that is encoded with this id, and shared with other hubs.
-    #[cfg(feature = "disk")]
+    #[cfg(feature = "fs")]
     pub(super) fn deliver_encoded(&self, id: &str, event: Bytes) -> Result<(), SendError> {
         self.hub.upgrade().ok_or(SendError::Closed)?.deliver_encoded(id, event)
     }
 
-    #[cfg(feature = "disk")]
+    #[cfg(feature = "fs")]
     pub(super) fn is_closed(&self) -> bool {
         *self.closed.borrow()
     }

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use socket2::SockRef;
 
 use super::fd::BorrowedFd;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 pub(crate) use super::open::*;
 use super::retry::uninterrupted;
 use super::unsupported;

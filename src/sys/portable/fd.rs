@@ -108,7 +108,7 @@ macro_rules! owned {
 owned!(Socket: std::net::TcpListener, std::net::TcpStream, socket2::Socket);
 owned!(File: File);
 
-#[cfg(feature = "copy")]
+#[cfg(feature = "fs")]
 borrowed!(File as_handle: tokio::fs::File);
 
 /// Panics if it is a socket.

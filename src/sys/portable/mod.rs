@@ -17,7 +17,7 @@
 //!
 //! The other modules are named as their twins.
 
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 mod borrow;
 pub(crate) mod call;
 #[path = "../caps.rs"]
@@ -30,38 +30,38 @@ pub(crate) mod errno;
 pub(crate) mod exit;
 #[cfg_attr(unix, path = "../fd.rs")]
 pub(crate) mod fd;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 pub(crate) mod file;
 pub(crate) mod flags;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 pub(crate) mod kernel_tls;
 #[path = "../lock.rs"]
 pub(crate) mod lock;
 pub(crate) mod map;
 #[cfg(feature = "files")]
 pub(crate) mod memory;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 pub(crate) mod mounts;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 mod open;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 pub(crate) mod path;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 pub(crate) mod peer;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 mod pieces;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 mod position;
 mod probe;
 mod retry;
 pub(crate) mod socket;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 pub(crate) mod status;
 pub(crate) mod tcp;
 #[path = "../tcp_info.rs"]
 pub(crate) mod tcp_info;
 pub(crate) mod thread;
-#[cfg(feature = "tls")]
+#[cfg(tls)]
 #[path = "../tls_keys.rs"]
 pub(crate) mod tls_keys;
 pub(crate) mod transfer;

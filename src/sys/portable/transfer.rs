@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::fd::BorrowedFd;
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 pub(crate) use super::position::*;
 
 /// Pause between two looks at sockets that are full.

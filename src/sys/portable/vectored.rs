@@ -4,5 +4,5 @@
 /// Maximum number of slices per call.
 pub(crate) const PIECES_MAX: usize = 1024;
 
-#[cfg(feature = "uring")]
+#[cfg(feature = "fs")]
 pub(crate) use super::pieces::*;

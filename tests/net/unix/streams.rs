@@ -33,7 +33,7 @@ async fn the_kernel_says_who_is_at_the_other_end() {
         assert_eq!(who.pid(), Some(std::process::id() as i32));
         assert_eq!((who.uid(), who.gid()), (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()));
     }
-    #[cfg(feature = "tonic")]
+    #[cfg(feature = "tonic-014")]
     {
         let info = tonic::transport::server::Connected::connect_info(&one);
         assert_eq!(info, other.peer_cred().ok());
@@ -193,7 +193,7 @@ fn no_descriptor_is_left_behind() {
     }
 }
 
-#[cfg(feature = "axum")]
+#[cfg(feature = "axum-08")]
 #[tokio::test]
 async fn axum_serves_it() {
     let (_dir, path) = name();

@@ -15,12 +15,12 @@ use tower::Service;
 mod alive;
 mod bodies;
 mod connections;
-#[cfg(feature = "tonic")]
+#[cfg(feature = "tonic-014")]
 mod grpc;
 mod half;
 mod heads;
 mod hosts;
-#[cfg(feature = "axum")]
+#[cfg(feature = "axum-08")]
 mod peers;
 mod readers;
 mod refusals;

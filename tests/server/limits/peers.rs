@@ -69,7 +69,7 @@ fn an_axum_application_on_a_unix_socket_is_told_its_address() {
     });
 }
 
-#[cfg(feature = "tonic")]
+#[cfg(feature = "tonic-014")]
 mod tonic_services {
     use std::convert::Infallible;
 

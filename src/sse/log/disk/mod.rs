@@ -1,4 +1,4 @@
-//! A log in a directory: events that survive restarts, without a server beside the hubs (feature `disk`).
+//! A log in a directory: events that survive restarts, without a server beside the hubs (features `fs` and `sse`).
 //!
 //! ```text
 //!  Hub::send ─▶ queue ─▶ one job: write, fdatasync ─▶ segments in a directory
