@@ -24,6 +24,7 @@ mod serve;
 
 use common::cli;
 use options::{Args, Command};
+use report::Purpose;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -32,7 +33,14 @@ fn main() -> ExitCode {
     cli::exit(match args.command {
         None => run::run(&args.run),
         Some(Command::Compare { before, after }) => report::compare(&before, &after),
-        Some(Command::Numbers { run, into }) => report::numbers(&run, into.as_deref()),
+        Some(Command::Numbers { run, into, print, check }) => {
+            let purpose = match (print, check) {
+                (true, _) => Purpose::Print,
+                (_, true) => Purpose::Check,
+                _ => Purpose::Write,
+            };
+            report::numbers(&run, &into, purpose)
+        }
         Some(Command::Page { run }) => report::page_again(&run),
         Some(Command::Serve(options)) => serve::serve(&options),
         Some(Command::Exec(options)) => run::exec(&options),

@@ -53,12 +53,18 @@ pub(crate) struct RunOptions {
 pub(crate) enum Command {
     /// Says what has changed between two runs beyond their noise.
     Compare { before: PathBuf, after: PathBuf },
-    /// Prints the tables of a run in Markdown.
+    /// Writes the tables of a run in Markdown into a page, in place of those of another run.
     Numbers {
         run: PathBuf,
-        /// Puts them into this file, between the lines `<!-- versus begin -->` and `<!-- versus end -->`.
-        #[arg(long, value_name = "FILE")]
-        into: Option<PathBuf>,
+        /// The page. The tables go between its lines `<!-- versus begin -->` and `<!-- versus end -->`.
+        #[arg(long, value_name = "FILE", default_value = "versus/RESULTS.md")]
+        into: PathBuf,
+        /// Prints the tables, and writes nothing.
+        #[arg(long)]
+        print: bool,
+        /// Writes nothing, and fails if the page has other tables.
+        #[arg(long, conflicts_with = "print")]
+        check: bool,
     },
     /// Writes the page of a run again, beside its results.
     Page { run: PathBuf },

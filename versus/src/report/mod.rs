@@ -4,6 +4,7 @@ mod compare;
 mod frontier;
 mod page;
 mod plausible;
+mod results;
 mod statistics;
 mod summary;
 mod svg;
@@ -19,6 +20,7 @@ use crate::say;
 use summary::Summary;
 
 pub(crate) use compare::compare;
+pub(crate) use results::{Purpose, numbers};
 
 /// Writes the page and the raw results beside the lines of a run, and prints the tables.
 pub(crate) fn write(results: &Results, lines: &Path) -> Result<(), String> {
@@ -51,20 +53,4 @@ pub(crate) fn page_again(run: &Path) -> Result<(), String> {
     let page = write_page(&results, &Summary::all(&results), run)?;
     say(format_args!("{}\n", page.display()));
     Ok(())
-}
-
-/// Prints the tables of a run in Markdown, or puts them into a page in place of those of another run. Refuses a run in
-/// which a cell contradicts those of the next sizes.
-pub(crate) fn numbers(run: &Path, into: Option<&Path>) -> Result<(), String> {
-    let results = Results::read(run)?;
-    let summaries = Summary::all(&results);
-    plausible::check(&summaries)?;
-    let tables = text::markdown(&results, &summaries);
-    let Some(path) = into else {
-        say(tables);
-        return Ok(());
-    };
-    let page = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let page = text::between_marks(&page, &tables).map_err(|e| format!("{}: {e}", path.display()))?;
-    save(path, page.as_bytes())
 }

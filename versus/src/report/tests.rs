@@ -10,7 +10,7 @@ use super::frontier::{State, frontiers};
 use super::page::page;
 use super::statistics::Verdict;
 use super::summary::{Metric, OURS, Outcome, Summary, advice, recommendation};
-use super::text::{between_marks, markdown, terminal};
+use super::text::{markdown, terminal};
 use crate::run::{Record, Results, Skipped};
 
 fn recorded() -> Results {
@@ -378,20 +378,4 @@ fn only_what_moves_beyond_its_interval_is_a_change() {
     assert!(text.contains("stock CPU time") && text.contains("worse by 200") && text.contains("3 of 8"), "{text}");
     let text = changes(&synthetic(&[("stock", 6.0)], 7), &before);
     assert!(text.contains("better by 66"), "{text}");
-}
-
-#[test]
-fn tables_go_between_the_marks_of_a_page() {
-    let page = "a\n<!-- versus begin -->\nold\n<!-- versus end -->\nb\n";
-    let expected = "a\n<!-- versus begin -->\n\nnew\n\n<!-- versus end -->\nb\n";
-    assert_eq!(between_marks(page, "new\n").unwrap(), expected);
-    assert_eq!(between_marks(expected, "new\n").unwrap(), expected, "the same again");
-    for (wrong, why) in [
-        ("a\n", "no line `<!-- versus begin -->`"),
-        ("<!-- versus begin -->\n", "no line `<!-- versus end -->`"),
-        ("<!-- versus end -->\n<!-- versus begin -->\n", "before it begins"),
-        ("<!-- versus begin -->\n<!-- versus end -->\n<!-- versus end -->\n", "several lines"),
-    ] {
-        assert!(between_marks(wrong, "new\n").unwrap_err().contains(why), "{wrong}");
-    }
 }

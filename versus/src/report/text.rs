@@ -152,21 +152,6 @@ pub(super) fn markdown(results: &Results, summaries: &[Summary<'_>]) -> String {
     text
 }
 
-/// Returns the page with `tables` between its marks.
-pub(super) fn between_marks(page: &str, tables: &str) -> Result<String, String> {
-    let [begin, end] = ["<!-- versus begin -->\n", "<!-- versus end -->\n"];
-    let after = |mark: &str| match page.match_indices(mark).collect::<Vec<_>>()[..] {
-        [(at, _)] => Ok(at),
-        [] => Err(format!("has no line `{}`", mark.trim_end())),
-        _ => Err(format!("has several lines `{}`", mark.trim_end())),
-    };
-    let (head, tail) = (after(begin)? + begin.len(), after(end)?);
-    if tail < head {
-        return Err("ends the tables before it begins them".to_owned());
-    }
-    Ok(format!("{}\n{tables}\n{}", &page[..head], &page[tail..]))
-}
-
 /// Says which cells have failed, and what was decided.
 fn sentences(outcome: &Outcome<'_>, item: &str) -> String {
     let mut text = String::new();
