@@ -221,7 +221,9 @@ mod documents {
     #[doc = include_str!("../docs/fallbacks.md")]
     #[doc = include_str!("../docs/limits.md")]
     #[doc = include_str!("../docs/numbers.md")]
+    #[doc = include_str!("../docs/process.md")]
     #[doc = include_str!("../docs/safety.md")]
+    #[doc = include_str!("../docs/scope.md")]
     #[doc = include_str!("../docs/testing.md")]
     mod others {}
 }
