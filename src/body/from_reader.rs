@@ -37,7 +37,7 @@ const READS_MAX: usize = 64;
 /// # }
 /// ```
 pub fn from_reader<R: AsyncRead>(reader: R) -> ReaderBody<R> {
-    ReaderBody { reader, left: None, size: 1, short: 0, state: State::Reading }
+    ReaderBody { reader, left: None, size: 1, short: 0, state: ReaderState::Reading }
 }
 
 pin_project! {
@@ -60,12 +60,12 @@ pin_project! {
         // Index of the size of the next frame.
         size: usize,
         short: u8,
-        state: State,
+        state: ReaderState,
     }
 }
 
 #[derive(Debug)]
-enum State {
+enum ReaderState {
     Reading,
     /// The reader has ended, but not the body.
     Ended(Option<io::Error>),
@@ -86,7 +86,7 @@ impl<R: AsyncRead> Body for ReaderBody<R> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let mut me = self.project();
-        if matches!(me.state, State::Reading) && *me.left != Some(0) {
+        if matches!(me.state, ReaderState::Reading) && *me.left != Some(0) {
             let block = SIZES[*me.size];
             let max = me.left.map_or(block, |left| left.min(block as u64) as usize);
             let mut lease = pool::lease(max);
@@ -98,7 +98,7 @@ impl<R: AsyncRead> Body for ReaderBody<R> {
                 match lease.poll_read(cx, me.reader.as_mut(), max - len) {
                     Poll::Ready(Ok(())) if lease.len() > len => {}
                     Poll::Ready(end) => {
-                        *me.state = State::Ended(end.err());
+                        *me.state = ReaderState::Ended(end.err());
                         break;
                     }
                     Poll::Pending if len == 0 => return Poll::Pending,
@@ -113,18 +113,18 @@ impl<R: AsyncRead> Body for ReaderBody<R> {
                 return Poll::Ready(Some(Ok(Frame::data(lease.freeze()))));
             }
         }
-        Poll::Ready(match std::mem::replace(me.state, State::Done) {
-            State::Ended(Some(e)) => Some(Err(e)),
-            State::Ended(None) if me.left.is_some_and(|left| left > 0) => {
+        Poll::Ready(match std::mem::replace(me.state, ReaderState::Done) {
+            ReaderState::Ended(Some(e)) => Some(Err(e)),
+            ReaderState::Ended(None) if me.left.is_some_and(|left| left > 0) => {
                 let message = format!("the reader ended {} bytes early", me.left.unwrap_or_default());
                 Some(Err(io::Error::new(io::ErrorKind::UnexpectedEof, message)))
             }
-            State::Ended(None) | State::Reading | State::Done => None,
+            ReaderState::Ended(None) | ReaderState::Reading | ReaderState::Done => None,
         })
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.state, State::Done) || self.left == Some(0)
+        matches!(self.state, ReaderState::Done) || self.left == Some(0)
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -27,10 +27,10 @@ pub(super) struct Shared<W> {
     ends: Option<Ends>,
     /// Number of writes, read by the turn without the lock.
     writes: AtomicUsize,
-    state: Mutex<State<W>>,
+    state: Mutex<WriterState<W>>,
 }
 
-pub(super) struct State<W> {
+pub(super) struct WriterState<W> {
     pub(super) write_buffer: WriteBuffer<W>,
     waiter: Option<Waker>,
 }
@@ -117,19 +117,19 @@ impl Wake for FlushWaker {
 
 impl<W: AsyncWrite + Unpin> Shared<W> {
     pub(super) fn new(write_buffer: WriteBuffer<W>, ends: Option<Ends>) -> Self {
-        Self { ends, writes: AtomicUsize::new(0), state: Mutex::new(State { write_buffer, waiter: None }) }
+        Self { ends, writes: AtomicUsize::new(0), state: Mutex::new(WriterState { write_buffer, waiter: None }) }
     }
 
     pub(super) fn leaves_by_itself(&self) -> bool {
         self.ends.is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<W>> {
+    fn lock(&self) -> MutexGuard<'_, WriterState<W>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `work` on the state, then schedules a flush if one is needed (invariant 3).
-    pub(super) fn with<T>(&self, work: impl FnOnce(&mut State<W>) -> T) -> T {
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut WriterState<W>) -> T) -> T {
         let mut state = self.lock();
         let done = work(&mut state);
         let waits = !state.write_buffer.is_idle() || state.waiter.is_some();
@@ -150,7 +150,7 @@ impl<W: AsyncWrite + Unpin> Shared<W> {
 
     pub(super) fn poll(
         &self,
-        state: &mut State<W>,
+        state: &mut WriterState<W>,
         cx: Option<&mut Context<'_>>,
         work: impl FnOnce(&mut WriteBuffer<W>, &mut Context<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<()>> {

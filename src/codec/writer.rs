@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
 
-use super::shared::{Ends, Shared, State};
+use super::shared::{Ends, Shared, WriterState};
 use super::write_buffer::{Shape, WriteBuffer};
 use crate::runtime::{Flush, Turn};
 
@@ -163,7 +163,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.shared.with(|state| Self::poll_room(&self.shared, state, cx))
     }
 
-    fn poll_room(shared: &Shared<W>, state: &mut State<W>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_room(shared: &Shared<W>, state: &mut WriterState<W>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         state.write_buffer.check()?;
         if state.write_buffer.has_room() {
             return Poll::Ready(Ok(()));
@@ -198,7 +198,11 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         poll_fn(|cx| self.shared.with(|state| self.shared.poll(state, Some(cx), WriteBuffer::poll_drain))).await
     }
 
-    fn take(&self, state: &mut State<W>, push: impl FnOnce(&mut WriteBuffer<W>) -> io::Result<()>) -> io::Result<()> {
+    fn take(
+        &self,
+        state: &mut WriterState<W>,
+        push: impl FnOnce(&mut WriteBuffer<W>) -> io::Result<()>,
+    ) -> io::Result<()> {
         state.write_buffer.check()?;
         push(&mut state.write_buffer)?;
         self.shared.note_write();

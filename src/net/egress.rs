@@ -24,7 +24,7 @@ use tokio::runtime::Handle;
 use tokio::task::coop;
 
 pub(super) use self::held_open::HeldOpen;
-use self::state::State;
+use self::state::EgressState;
 use super::options::{Options, Receive};
 use super::profile::{Profile, ProfileCell};
 use super::send_strategy::{SendStrategy, StrategySwitch};
@@ -77,7 +77,7 @@ pub(super) struct Egress {
     failed: AtomicBool,
     /// The task that waits to read. It is woken for a failure.
     reader: Mutex<Option<Waker>>,
-    state: Mutex<State>,
+    state: Mutex<EgressState>,
     record: OnceLock<Arc<Record>>,
     me: Weak<Self>,
 }
@@ -129,7 +129,7 @@ impl Egress {
             writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             reader: Mutex::default(),
-            state: Mutex::new(State::new(&options)),
+            state: Mutex::new(EgressState::new(&options)),
             record: OnceLock::new(),
             options,
             me: me.clone(),
@@ -177,7 +177,7 @@ impl Egress {
         self.state().queued()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EgressState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -246,7 +246,7 @@ impl Egress {
     }
 
     /// Returns the maximum time that a write may wait in the queue, or `None` if it goes through.
-    fn gathers(&self, state: &State, slices: OriginSlices<'_>, offered: usize) -> Option<Duration> {
+    fn gathers(&self, state: &EgressState, slices: OriginSlices<'_>, offered: usize) -> Option<Duration> {
         let (mut limit, strategy) = (self.options.limit, self.send_strategy());
         if limit.is_zero() || strategy == SendStrategy::NoCork || state.queued() + offered > state.high {
             return None;
@@ -276,7 +276,12 @@ impl Egress {
         fits.then_some(limit)
     }
 
-    fn write_through(&self, state: &mut State, slices: OriginSlices<'_>, offered: usize) -> io::Result<Option<usize>> {
+    fn write_through(
+        &self,
+        state: &mut EgressState,
+        slices: OriginSlices<'_>,
+        offered: usize,
+    ) -> io::Result<Option<usize>> {
         if offered == 0 && state.queued() > 0 {
             return Ok(Some(0));
         }
@@ -304,7 +309,7 @@ impl Egress {
     }
 
     /// Schedules a flush at the end of the turn, at most after `limit`; flushes now if the runtime is gone. Must be
-    /// called without the lock, after [`State::needs_flush`]: a runtime that shuts down flushes inside this call.
+    /// called without the lock, after [`EgressState::needs_flush`]: a runtime that shuts down flushes inside this call.
     fn schedule(&self, limit: Duration) {
         if !self.turn.schedule(Held::Weak(self.me.clone()), limit)
             && let Some(me) = self.me.upgrade()
@@ -314,7 +319,7 @@ impl Egress {
     }
 
     /// Sends the queue as far as the socket accepts it, unless sending is blocked.
-    fn send_queue(&self, state: &mut State, reason: Reason) {
+    fn send_queue(&self, state: &mut EgressState, reason: Reason) {
         if state.is_held() || state.failure.is_some() || state.queue.is_empty() {
             return;
         }
@@ -329,7 +334,7 @@ impl Egress {
     }
 
     /// Sends the queue as far as the socket accepts it, whether or not sending is blocked.
-    fn offer(&self, state: &mut State, reason: Reason) {
+    fn offer(&self, state: &mut EgressState, reason: Reason) {
         let waited = state.queue.len();
         self.writer.meter.flushes(reason);
         match self.writer.send_queue(&mut state.queue, self.sends_files()) {

@@ -41,11 +41,11 @@ const LACKING: [Errno; 3] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS];
 pub(super) struct Ingress {
     egress: Arc<Egress>,
     turn: Arc<Turn>,
-    state: Mutex<State>,
+    state: Mutex<IngressState>,
 }
 
 #[derive(Default)]
-struct State {
+struct IngressState {
     chunks: VecDeque<Chunk>,
     unread: usize,
     phase: Phase,
@@ -83,7 +83,7 @@ impl Ingress {
         Some(Arc::new(Self { egress: Arc::clone(egress), turn, state: Mutex::default() }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, IngressState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -205,7 +205,7 @@ impl Ingress {
     }
 }
 
-impl State {
+impl IngressState {
     /// Moves bytes into `buf` while it has room, or copies them. Empty buffers return to the kernel.
     fn read<B: RecvBuf>(&mut self, buf: &mut B) {
         if !B::TAKES {

@@ -53,10 +53,10 @@ fn is_spawned(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static)
 
 struct Bucket {
     start: Instant,
-    state: Mutex<State>,
+    state: Mutex<BucketState>,
 }
 
-struct State {
+struct BucketState {
     pace: TokenBucket,
     rate: NonZeroU64,
     /// Bytes sent in excess of the bucket.
@@ -72,7 +72,7 @@ struct Waiting {
     bytes: u64,
 }
 
-impl State {
+impl BucketState {
     /// Returns the number of bytes that may be sent now, or the delay until some may.
     fn grant(&mut self, now: Duration) -> Result<u64, Duration> {
         loop {
@@ -96,7 +96,7 @@ impl State {
 impl SharedPace {
     /// Creates a rate with a limit in bytes per second.
     pub fn new(bytes_per_second: NonZeroU64) -> Self {
-        let state = State {
+        let state = BucketState {
             pace: TokenBucket::new(bytes_per_second),
             rate: bytes_per_second,
             owed: 0,
@@ -156,7 +156,7 @@ impl SharedPace {
 }
 
 impl Bucket {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BucketState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -73,9 +73,9 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
                 let mut service = self.service.clone();
                 // A no-op waker: the future polls a service that is not ready again.
                 match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(Ok(())) => State::Called { future: service.call(request) },
-                    Poll::Ready(Err(error)) => State::Failed { error: Some(error.into()) },
-                    Poll::Pending => State::Waiting { call: Some(Box::new((service, request))) },
+                    Poll::Ready(Ok(())) => CallState::Called { future: service.call(request) },
+                    Poll::Ready(Err(error)) => CallState::Failed { error: Some(error.into()) },
+                    Poll::Pending => CallState::Waiting { call: Some(Box::new((service, request))) },
                 }
             }
             Err(status) => {
@@ -83,7 +83,7 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
                     let number = self.conn_state.requests.arrives();
                     self.conn_state.requests.leaves_unread(number);
                 }
-                State::Refused { status }
+                CallState::Refused { status }
             }
         };
         Answer { state, open, version, tunnels, connects, switching: None, grpc, exchange }
@@ -144,7 +144,7 @@ pub(super) fn is_grpc(fields: &HeaderMap) -> bool {
 pin_project! {
     pub(super) struct Answer<S: Service<Request<RequestBody>>> {
         #[pin]
-        state: State<S>,
+        state: CallState<S>,
         // Moved into the response.
         open: Option<Open>,
         version: Version,
@@ -160,8 +160,8 @@ pin_project! {
 }
 
 pin_project! {
-    #[project = StateProjection]
-    enum State<S: Service<Request<RequestBody>>> {
+    #[project = CallStateProjection]
+    enum CallState<S: Service<Request<RequestBody>>> {
         Called { #[pin] future: S::Future },
         Waiting { call: Option<Box<(S, Request<RequestBody>)>> },
         Failed { error: Option<BoxError> },
@@ -207,7 +207,7 @@ fn switches<B>(response: &Response<B>, connects: bool) -> bool {
     response.status() == StatusCode::SWITCHING_PROTOCOLS || connects && response.status().is_success()
 }
 
-impl<S> State<S>
+impl<S> CallState<S>
 where
     S: Service<Request<RequestBody>, Error: Into<BoxError>>,
 {
@@ -218,14 +218,14 @@ where
     ) -> Poll<Result<Result<S::Response, StatusCode>, BoxError>> {
         loop {
             let called = match self.as_mut().project() {
-                StateProjection::Called { future } => {
+                CallStateProjection::Called { future } => {
                     return future.poll(cx).map(|done| done.map(Ok).map_err(Into::into));
                 }
-                StateProjection::Refused { status } => return Poll::Ready(Ok(Err(*status))),
-                StateProjection::Failed { error } => {
+                CallStateProjection::Refused { status } => return Poll::Ready(Ok(Err(*status))),
+                CallStateProjection::Failed { error } => {
                     return Poll::Ready(Err(error.take().expect("polled after it was ready")));
                 }
-                StateProjection::Waiting { call } => {
+                CallStateProjection::Waiting { call } => {
                     let (service, _) = &mut **call.as_mut().expect("internal: taken only when it is replaced");
                     ready!(service.poll_ready(cx)).map_err(Into::into)?;
                     call.take().map(|call| {
@@ -235,7 +235,7 @@ where
                 }
             };
             if let Some(future) = called {
-                self.set(State::Called { future });
+                self.set(CallState::Called { future });
             }
         }
     }

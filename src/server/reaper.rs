@@ -32,13 +32,13 @@ pub(super) struct Shared {
     pub(super) limits: Arc<Limits>,
     pub(super) protocols: Arc<Protocols>,
     pub(super) limiter: Arc<ConnLimiter>,
-    state: Mutex<State>,
+    state: Mutex<ReaperState>,
     running: AtomicUsize,
     changed: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct ReaperState {
     stage: Stage,
     /// Connections that the reaper has not seen yet.
     new: Vec<Arc<ConnState>>,
@@ -67,7 +67,7 @@ impl Stage {
 
 impl Shared {
     pub(super) fn new(limits: Limits, protocols: Arc<Protocols>, limiter: Arc<ConnLimiter>) -> Arc<Self> {
-        let state = Mutex::new(State { stage: Stage::Serves, new: Vec::new(), sleeps: false });
+        let state = Mutex::new(ReaperState { stage: Stage::Serves, new: Vec::new(), sleeps: false });
         let (running, changed) = (AtomicUsize::new(0), Notify::new());
         Arc::new(Self { limits: Arc::new(limits), protocols, limiter, state, running, changed })
     }

@@ -108,10 +108,10 @@ struct End {
 }
 
 #[derive(Default)]
-struct Signal(Mutex<State>);
+struct Signal(Mutex<SignalState>);
 
 #[derive(Default)]
-struct State {
+struct SignalState {
     is_set: bool,
     waker: Option<Waker>,
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 
 use super::gzip::Deflater;
-use super::seat::{Attach, State};
+use super::seat::{Attach, SeatState};
 use super::shared::Permit;
 use super::shared_events::SharedEvents;
 use crate::body::GracefulClose;
@@ -27,7 +27,7 @@ use crate::sse::log::Log;
 pub struct EventBody(Inner);
 
 enum Inner {
-    Own(State),
+    Own(SeatState),
     /// Also known to the server, which may find it inside the bodies of layers.
     Shared(SharedEvents),
 }
@@ -39,16 +39,16 @@ impl EventBody {
         last: Option<&str>,
         deflater: Option<&Arc<Deflater>>,
     ) -> Self {
-        Self(Inner::Own(State::new(permit, log, last, deflater)))
+        Self(Inner::Own(SeatState::new(permit, log, last, deflater)))
     }
 
     pub(super) fn none() -> Self {
-        Self(Inner::Own(State::Ended))
+        Self(Inner::Own(SeatState::Ended))
     }
 
     /// Returns a second handle, for a server to which the body comes inside of others.
     pub(super) fn share(&mut self) -> SharedEvents {
-        let shared = match mem::replace(&mut self.0, Inner::Own(State::Ended)) {
+        let shared = match mem::replace(&mut self.0, Inner::Own(SeatState::Ended)) {
             Inner::Own(state) => SharedEvents::new(state),
             Inner::Shared(shared) => shared,
         };
@@ -56,7 +56,7 @@ impl EventBody {
         shared
     }
 
-    fn with<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+    fn with<T>(&self, look: impl FnOnce(&SeatState) -> T) -> T {
         match &self.0 {
             Inner::Own(state) => look(state),
             Inner::Shared(shared) => shared.with(look),
@@ -82,7 +82,7 @@ impl EventBody {
 
     /// Returns a handle that ends this body; `None` if it has ended.
     pub fn ending(&self) -> Option<GracefulClose> {
-        self.with(State::ending)
+        self.with(SeatState::ending)
     }
 }
 
@@ -99,7 +99,7 @@ impl Body for EventBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.with(|state| matches!(state, State::Ended))
+        self.with(|state| matches!(state, SeatState::Ended))
     }
 }
 

@@ -19,12 +19,12 @@ use crate::sse::log::{Encoded, Log, LogFuture, Replay, ReplayError};
 pub(super) struct ReplayCursor {
     log: Arc<dyn Log>,
     after: Arc<str>,
-    state: State,
+    state: CursorState,
     /// Head of the ring when the reader first waited for its id to arrive.
     ahead: Option<u64>,
 }
 
-enum State {
+enum CursorState {
     Next,
     /// The log was asked for the events up to this id.
     Asked(LogFuture<'static, Result<Replay, ReplayError>>, Arc<str>, Room),
@@ -39,7 +39,7 @@ pub(super) enum Step {
 
 impl ReplayCursor {
     pub(super) fn new(log: &Arc<dyn Log>, after: &str) -> Self {
-        Self { log: Arc::clone(log), after: after.into(), state: State::Next, ahead: None }
+        Self { log: Arc::clone(log), after: after.into(), state: CursorState::Next, ahead: None }
     }
 
     pub(super) fn begin(&self, shared: &Shared) -> Begin {
@@ -51,7 +51,7 @@ impl ReplayCursor {
     pub(super) fn poll(&mut self, shared: &Shared, cx: &mut Context<'_>, most: usize) -> Poll<Step> {
         loop {
             match &mut self.state {
-                State::Next => match self.begin(shared) {
+                CursorState::Next => match self.begin(shared) {
                     Begin::Ring(start) => return Poll::Ready(Step::Ring(start)),
                     Begin::Later => {
                         // Hubs differ only by events in flight. An id that does not arrive within the queue is unknown.
@@ -65,10 +65,10 @@ impl ReplayCursor {
                         let room = Room::for_page();
                         let asked =
                             ask(Arc::clone(&self.log), Arc::clone(&self.after), Arc::clone(&upto), room.bytes());
-                        self.state = State::Asked(asked, upto, room);
+                        self.state = CursorState::Asked(asked, upto, room);
                     }
                 },
-                State::Asked(asked, upto, room) => match std::task::ready!(asked.as_mut().poll(cx)) {
+                CursorState::Asked(asked, upto, room) => match std::task::ready!(asked.as_mut().poll(cx)) {
                     Ok(replay) => {
                         let (upto, room) = (Arc::clone(upto), std::mem::take(room));
                         self.state = page(shared, replay, upto, room);
@@ -81,14 +81,14 @@ impl ReplayCursor {
                         return Poll::Ready(Step::Ring(shared.begin_here(gap)));
                     }
                 },
-                State::Page(frames, after, room) => match take(frames, most) {
+                CursorState::Page(frames, after, room) => match take(frames, most) {
                     Some(frame) => {
                         room.set(room.bytes() - frame.len());
                         return Poll::Ready(Step::Frame(frame));
                     }
                     None => {
                         self.after = Arc::clone(after);
-                        self.state = State::Next;
+                        self.state = CursorState::Next;
                     }
                 },
             }
@@ -123,7 +123,7 @@ fn is_page(bytes: &[u8], last: &str) -> bool {
     bytes.ends_with(b"\n\n") && check_id(last).is_ok()
 }
 
-fn page(shared: &Shared, replay: Replay, upto: Arc<str>, mut room: Room) -> State {
+fn page(shared: &Shared, replay: Replay, upto: Arc<str>, mut room: Room) -> CursorState {
     let Replay { events, encoded, more, gap } = replay;
     let mut frames = VecDeque::with_capacity(events.len() + 1);
     if let Some(missed) = gap {
@@ -154,7 +154,7 @@ fn page(shared: &Shared, replay: Replay, upto: Arc<str>, mut room: Room) -> Stat
     }
     let last = last.filter(|_| more).unwrap_or(upto);
     room.set(frames.iter().map(Bytes::len).sum());
-    State::Page(frames, last, room)
+    CursorState::Page(frames, last, room)
 }
 
 impl fmt::Debug for ReplayCursor {

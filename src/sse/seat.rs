@@ -36,7 +36,7 @@ pub(crate) enum Attach {
     News,
 }
 
-pub(super) enum State {
+pub(super) enum SeatState {
     Ended,
     /// Polled by the task of the connection.
     Polled(Box<Seat>),
@@ -63,7 +63,7 @@ enum Source {
     ReplayCursor(Box<ReplayCursor>),
 }
 
-impl State {
+impl SeatState {
     /// Starts behind the id `last`, with a compressed stream if there is a `deflater`.
     pub(super) fn new(
         permit: Permit,
@@ -158,14 +158,14 @@ impl State {
 }
 
 /// Returns the state of a body whose seat was given back.
-fn returned(sink: Option<Box<dyn Sink>>) -> State {
+fn returned(sink: Option<Box<dyn Sink>>) -> SeatState {
     let seat = sink.and_then(|sink| (sink as Box<dyn Any>).downcast::<Seat>().ok());
-    seat.map_or(State::Ended, |mut seat| {
+    seat.map_or(SeatState::Ended, |mut seat| {
         seat.outlet = None;
         if let Some(member) = &mut seat.member {
             member.had_frame();
         }
-        State::Polled(seat)
+        SeatState::Polled(seat)
     })
 }
 
@@ -204,13 +204,13 @@ fn comment(gzip: &Option<Gzip>) -> Piece {
 }
 
 impl Seat {
-    fn attach(mut self: Box<Self>, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> (State, Attach) {
+    fn attach(mut self: Box<Self>, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> (SeatState, Attach) {
         if !matches!(self.source, Source::Ring(_)) || !outlet.has_room(cx) {
-            return (State::Polled(self), Attach::Waits);
+            return (SeatState::Polled(self), Attach::Waits);
         }
         self.outlet = Some((outlet, chunked));
         match Member::attach(self, |seat| seat.member.as_mut(), cx.waker()) {
-            Ok(attached) => (State::Attached(attached), Attach::Attached),
+            Ok(attached) => (SeatState::Attached(attached), Attach::Attached),
             Err(Refused::Waits(sink)) => (returned(Some(sink)), Attach::Waits),
             Err(Refused::News(sink)) => (returned(Some(sink)), Attach::News),
         }
@@ -329,7 +329,7 @@ impl Drop for Seat {
     }
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for SeatState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seat = match self {
             Self::Ended => return f.write_str("EventBody(ended)"),

@@ -24,14 +24,14 @@ use super::gzip::Deflater;
 use super::piece::Piece;
 use super::ring::{Name, Place, Ring};
 use super::sinks::Frames;
-use super::state::{Config, Cursor, Form, Found, LagPolicy, Read, State};
+use super::state::{Config, Cursor, Form, Found, HubState, LagPolicy, Read};
 use super::stats::HubStats;
 use crate::counters::{Counter, count};
 
 #[derive(Debug)]
 pub(in crate::sse) struct Shared {
     pub(super) config: Config,
-    state: Mutex<State>,
+    state: Mutex<HubState>,
     head: AtomicU64,
     /// Whether the floor of the ring is known: with a log, after it has started. Changes under the lock.
     started: AtomicBool,
@@ -64,7 +64,7 @@ impl Shared {
         // The hasher keys are random for each process and differ between calls.
         let epoch = RandomState::new().hash_one(0) as u32;
         let ring = Ring::new(config.limits, epoch);
-        let state = State { ring, stats: HubStats::default(), last_gap: None };
+        let state = HubState { ring, stats: HubStats::default(), last_gap: None };
         let deflater = config.gzip.map(|level| Arc::new(Deflater::new(level)));
         Self {
             config,
@@ -81,7 +81,7 @@ impl Shared {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HubState> {
         // Code under the lock panics only on a bug of this crate.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,11 +133,11 @@ impl Shared {
     }
 
     /// Returns the first entry that the ring has to keep beyond its limits.
-    fn keep(&self, state: &mut State) -> u64 {
+    fn keep(&self, state: &mut HubState) -> u64 {
         if self.waits_for_readers() { state.ring.unread() } else { u64::MAX }
     }
 
-    fn push(&self, state: &mut State, bytes: Bytes, name: Name) {
+    fn push(&self, state: &mut HubState, bytes: Bytes, name: Name) {
         let keep = self.keep(state);
         state.ring.push(bytes, name, Instant::now(), keep);
         self.head.store(state.ring.head(), Ordering::Release);
@@ -248,7 +248,7 @@ impl Shared {
         }
     }
 
-    fn evict(&self, state: &mut State) {
+    fn evict(&self, state: &mut HubState) {
         let keep = self.keep(state);
         state.ring.evict(Instant::now(), keep);
     }
@@ -260,7 +260,7 @@ impl Shared {
         self.at(&mut state, base, Some(gap))
     }
 
-    fn at(&self, state: &mut State, next: u64, gap: Option<Gap>) -> Start {
+    fn at(&self, state: &mut HubState, next: u64, gap: Option<Gap>) -> Start {
         state.stats.gaps += u64::from(gap.is_some());
         count(Counter::EventGaps, gap.is_some().into());
         if self.waits_for_readers() {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-use super::seat::{Attach, State};
+use super::seat::{Attach, SeatState};
 use crate::net::Outlet;
 
 /// The events of a body that is inside the bodies of layers.
@@ -15,7 +15,7 @@ use crate::net::Outlet;
 pub(crate) struct SharedEvents(Arc<Mutex<Given>>);
 
 struct Given {
-    state: State,
+    state: SeatState,
     /// Length of what precedes the first event: the head of a compressed stream.
     head: u64,
     /// The bytes that the layers were given.
@@ -43,7 +43,7 @@ impl Digest {
 }
 
 impl SharedEvents {
-    pub(super) fn new(state: State) -> Self {
+    pub(super) fn new(state: SeatState) -> Self {
         let head = state.head_len() as u64;
         Self(Arc::new(Mutex::new(Given { state, head, bytes: Digest::default(), waker: None })))
     }
@@ -64,13 +64,13 @@ impl SharedEvents {
         frame
     }
 
-    pub(super) fn with<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+    pub(super) fn with<T>(&self, look: impl FnOnce(&SeatState) -> T) -> T {
         look(&self.lock().state)
     }
 
     /// Ends the stream, because the layers have dropped it.
     pub(super) fn end(&self) {
-        let state = mem::replace(&mut self.lock().state, State::Ended);
+        let state = mem::replace(&mut self.lock().state, SeatState::Ended);
         // Dropped without the lock.
         drop(state);
     }

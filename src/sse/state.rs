@@ -46,7 +46,7 @@ pub(super) struct Config {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct HubState {
     pub(super) ring: Ring,
     pub(super) stats: HubStats,
     /// Number of the last entry that is a gap and not an event.
@@ -97,7 +97,7 @@ pub(super) enum Found {
     Gzip((u64, u64), Vec<Part>),
 }
 
-impl State {
+impl HubState {
     pub(super) fn read(&mut self, config: &Config, cursor: &mut Cursor, form: Form) -> (Read<Found>, u64, u64) {
         let (base, head) = (self.ring.base(), self.ring.head());
         if cursor.next >= head {
@@ -180,8 +180,8 @@ mod tests {
             past_layers: false,
             gzip: None,
         };
-        let mut state = State { ring: Ring::new(limits, 0), stats: HubStats::default(), last_gap: None };
-        let push = |state: &mut State| {
+        let mut state = HubState { ring: Ring::new(limits, 0), stats: HubStats::default(), last_gap: None };
+        let push = |state: &mut HubState| {
             let unread = state.ring.unread();
             state.ring.push(Bytes::from_static(b"event"), Name::Numbered, Instant::now(), unread);
         };

@@ -34,7 +34,7 @@ pub(super) enum Act {
 
 pub(super) type Script = Box<dyn FnMut(&Sqe) -> Act + Send>;
 
-struct State {
+struct FakeState {
     capacity: usize,
     completions: usize,
     pushed: VecDeque<(Sqe, bool)>,
@@ -56,14 +56,14 @@ struct State {
     submitted: usize,
 }
 
-pub(super) struct Fake(Arc<Mutex<State>>);
+pub(super) struct Fake(Arc<Mutex<FakeState>>);
 
 #[derive(Clone)]
-pub(super) struct Handle(Arc<Mutex<State>>);
+pub(super) struct Handle(Arc<Mutex<FakeState>>);
 
 /// Creates a fake ring of `capacity` entries that end as `script` decides.
 pub(super) fn fake(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> (Box<Fake>, Handle) {
-    let state = State {
+    let state = FakeState {
         capacity,
         completions: capacity * 4,
         pushed: VecDeque::new(),
@@ -89,7 +89,7 @@ pub(super) fn fake(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'st
 }
 
 impl Handle {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FakeState> {
         self.0.lock().unwrap()
     }
 
@@ -176,7 +176,7 @@ impl Handle {
     }
 }
 
-impl State {
+impl FakeState {
     fn complete(&mut self, key: u64, result: Result<u32, i32>, more: bool, notification: bool) {
         self.done.push_back(Completion { key, result, more, notification, buffer: None });
         assert!(self.done.len() <= self.completions, "the completion queue overflows");
@@ -245,7 +245,7 @@ impl State {
 }
 
 impl Fake {
-    fn ours(&self) -> MutexGuard<'_, State> {
+    fn ours(&self) -> MutexGuard<'_, FakeState> {
         let state = self.0.lock().unwrap();
         assert!(!state.forked, "a forked child touches the ring");
         state

@@ -29,7 +29,7 @@ pub(crate) enum Ended {
 }
 
 #[derive(Debug)]
-enum State {
+enum SlotState {
     Free,
     Queued { program: Box<Program>, waker: Option<Waker> },
     InFlight { program: Box<Program>, waker: Option<Waker>, orphaned: bool },
@@ -46,13 +46,13 @@ pub(super) enum Orphan {
 
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    slots: Vec<(u32, State)>,
+    slots: Vec<(u32, SlotState)>,
     free: Vec<u32>,
 }
 
 impl Slots {
     pub(super) fn insert(&mut self, program: Box<Program>) -> Key {
-        let state = State::Queued { program, waker: None };
+        let state = SlotState::Queued { program, waker: None };
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
             slot.1 = state;
@@ -64,40 +64,40 @@ impl Slots {
         Key::new(index, 0)
     }
 
-    fn get(&mut self, key: Key) -> Option<&mut State> {
+    fn get(&mut self, key: Key) -> Option<&mut SlotState> {
         self.slots.get_mut(key.index as usize).filter(|slot| slot.0 == key.generation).map(|slot| &mut slot.1)
     }
 
-    fn release(&mut self, key: Key) -> State {
+    fn release(&mut self, key: Key) -> SlotState {
         let slot = &mut self.slots[key.index as usize];
         // A generation repeats after four billion uses; no completion is that late.
         slot.0 = slot.0.wrapping_add(1);
         self.free.push(key.index);
-        std::mem::replace(&mut slot.1, State::Free)
+        std::mem::replace(&mut slot.1, SlotState::Free)
     }
 
     pub(super) fn queued(&mut self, key: Key) -> Option<&mut Program> {
         match self.get(key)? {
-            State::Queued { program, .. } => Some(program),
+            SlotState::Queued { program, .. } => Some(program),
             _ => None,
         }
     }
 
     pub(super) fn in_flight(&mut self, key: Key) -> Option<&mut Program> {
         match self.get(key)? {
-            State::InFlight { program, .. } => Some(program),
+            SlotState::InFlight { program, .. } => Some(program),
             _ => None,
         }
     }
 
     pub(super) fn is_orphan(&mut self, key: Key) -> bool {
-        matches!(self.get(key), Some(State::InFlight { orphaned: true, .. }))
+        matches!(self.get(key), Some(SlotState::InFlight { orphaned: true, .. }))
     }
 
     pub(super) fn submitted(&mut self, key: Key) {
         let Some(state) = self.get(key) else { return };
-        *state = match std::mem::replace(state, State::Free) {
-            State::Queued { program, waker } => State::InFlight { program, waker, orphaned: false },
+        *state = match std::mem::replace(state, SlotState::Free) {
+            SlotState::Queued { program, waker } => SlotState::InFlight { program, waker, orphaned: false },
             other => other,
         };
     }
@@ -105,13 +105,13 @@ impl Slots {
     /// Queues a program again after its last completion. Returns it instead if its future was dropped.
     pub(super) fn requeue(&mut self, key: Key) -> Option<Box<Program>> {
         let state = self.get(key)?;
-        match std::mem::replace(state, State::Free) {
-            State::InFlight { program, orphaned: true, .. } => {
+        match std::mem::replace(state, SlotState::Free) {
+            SlotState::InFlight { program, orphaned: true, .. } => {
                 self.release(key);
                 Some(program)
             }
-            State::InFlight { program, waker, .. } => {
-                *state = State::Queued { program, waker };
+            SlotState::InFlight { program, waker, .. } => {
+                *state = SlotState::Queued { program, waker };
                 None
             }
             other => {
@@ -124,13 +124,13 @@ impl Slots {
     /// Ends a program. Returns the task to wake, or the end itself if the future was dropped.
     pub(super) fn end(&mut self, key: Key, end: impl FnOnce(Box<Program>) -> Ended) -> (Option<Waker>, Option<Ended>) {
         let Some(state) = self.get(key) else { return (None, None) };
-        match std::mem::replace(state, State::Free) {
-            State::InFlight { program, orphaned: true, .. } => {
+        match std::mem::replace(state, SlotState::Free) {
+            SlotState::InFlight { program, orphaned: true, .. } => {
                 self.release(key);
                 (None, Some(end(program)))
             }
-            State::InFlight { program, waker, .. } | State::Queued { program, waker } => {
-                *state = State::Ended(end(program));
+            SlotState::InFlight { program, waker, .. } | SlotState::Queued { program, waker } => {
+                *state = SlotState::Ended(end(program));
                 (waker, None)
             }
             other => {
@@ -143,9 +143,9 @@ impl Slots {
     /// Returns the end of a program, or stores the waker. Returns the waker that is no longer needed.
     pub(super) fn poll(&mut self, key: Key, new: Waker) -> Result<Ended, Option<Waker>> {
         match self.get(key) {
-            Some(State::Queued { waker, .. } | State::InFlight { waker, .. }) => Err(waker.replace(new)),
+            Some(SlotState::Queued { waker, .. } | SlotState::InFlight { waker, .. }) => Err(waker.replace(new)),
             _ => match self.release(key) {
-                State::Ended(ended) => Ok(ended),
+                SlotState::Ended(ended) => Ok(ended),
                 _ => unreachable!("internal: a program was taken twice"),
             },
         }
@@ -153,15 +153,17 @@ impl Slots {
 
     pub(super) fn orphan(&mut self, key: Key) -> Orphan {
         match self.get(key) {
-            Some(State::InFlight { orphaned, waker, .. }) => {
+            Some(SlotState::InFlight { orphaned, waker, .. }) => {
                 *orphaned = true;
                 // Dropping a waker may run any code, but wakers of runtimes run none of ours.
                 *waker = None;
                 Orphan::InFlight
             }
-            Some(State::Queued { .. } | State::Ended(_)) => match self.release(key) {
-                State::Queued { program, .. }
-                | State::Ended(Ended::Finished(program) | Ended::Fallback(program, _)) => Orphan::Free(Some(program)),
+            Some(SlotState::Queued { .. } | SlotState::Ended(_)) => match self.release(key) {
+                SlotState::Queued { program, .. }
+                | SlotState::Ended(Ended::Finished(program) | Ended::Fallback(program, _)) => {
+                    Orphan::Free(Some(program))
+                }
                 _ => Orphan::Free(None),
             },
             _ => Orphan::Free(None),
@@ -169,7 +171,7 @@ impl Slots {
     }
 
     pub(super) fn keys(&self) -> Vec<Key> {
-        let busy = |state: &State| matches!(state, State::Queued { .. } | State::InFlight { .. });
+        let busy = |state: &SlotState| matches!(state, SlotState::Queued { .. } | SlotState::InFlight { .. });
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| busy(&slot.1));
         slots.map(|(index, slot)| Key::new(index as u32, slot.0)).collect()
     }

@@ -22,11 +22,11 @@ pub(crate) struct Ledger {
     granted: Credit,
     /// Not the socket itself: a frame must not keep the connection of a receiver that was dropped.
     socket: Weak<UnixStream>,
-    state: Mutex<State>,
+    state: Mutex<LedgerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LedgerState {
     out: Credit,
     /// The part of `out` that is to be returned.
     free: Credit,
@@ -46,7 +46,7 @@ impl Ledger {
         Arc::new(Self { granted, socket: Arc::downgrade(socket), state: Mutex::default() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LedgerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,7 +79,7 @@ impl Ledger {
         self.return_free(&mut self.state())
     }
 
-    fn return_free(&self, state: &mut State) -> io::Result<()> {
+    fn return_free(&self, state: &mut LedgerState) -> io::Result<()> {
         let Some(socket) = self.socket.upgrade().filter(|_| state.free != Credit::default()) else { return Ok(()) };
         // Under the lock: the peer may use the credit at once.
         match rights::send(socket.as_fd(), &Message::Credit(state.free).encode(), None) {

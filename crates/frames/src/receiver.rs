@@ -66,11 +66,11 @@ pub struct FrameReceiver {
     frame: Option<Frame>,
     /// Frames that were given out.
     taken: Credit,
-    state: State,
+    state: ReceiverState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ReceiverState {
     /// The peer has not introduced itself.
     New,
     Open,
@@ -132,7 +132,7 @@ impl FrameReceiverBuilder {
             silence: Silence::new(self.silence),
             frame: None,
             taken: Credit::default(),
-            state: State::New,
+            state: ReceiverState::New,
         };
         poll_fn(|cx| receiver.poll_hello(cx)).await?;
         Ok(receiver)
@@ -167,7 +167,7 @@ impl FrameReceiver {
         let hello = self.poll_message(cx);
         match ready!(self.or_silent(cx, hello))? {
             (Message::Hello(Credit { frames: 0, .. }), _) => {
-                self.state = State::Open;
+                self.state = ReceiverState::Open;
                 Poll::Ready(Ok(()))
             }
             (Message::Hello(_), _) => Poll::Ready(Err(SharedError::violation("it wants to receive frames too"))),
@@ -223,14 +223,14 @@ impl FrameReceiver {
                 }
                 return Poll::Ready(Ok(Some(bytes)));
             }
-            if self.state == State::Ending
+            if self.state == ReceiverState::Ending
                 && let Some(link) = &self.link
             {
                 // One that does not wait for the confirmation has ended all the same.
                 let _ = ready!(link.poll_send(cx, Message::Done(self.taken), None));
-                self.state = State::Ended;
+                self.state = ReceiverState::Ended;
             }
-            if self.state == State::Ended {
+            if self.state == ReceiverState::Ended {
                 return Poll::Ready(Ok(None));
             }
             if let Poll::Ready(given) = self.poll_credit(cx) {
@@ -239,7 +239,7 @@ impl FrameReceiver {
             let message = self.poll_message(cx);
             match ready!(self.or_silent(cx, message))? {
                 (Message::Frame(len), Some(fd)) => self.frame = Some(self.accept(len, fd)?),
-                (Message::Done(sent), _) if sent == self.taken => self.state = State::Ending,
+                (Message::Done(sent), _) if sent == self.taken => self.state = ReceiverState::Ending,
                 (Message::Done(_), _) => return Poll::Ready(Err(SharedError::violation("an end with wrong numbers"))),
                 _ => return Poll::Ready(Err(SharedError::violation("a message that only a receiver sends"))),
             }
@@ -270,7 +270,7 @@ impl FrameReceiver {
 
 impl Drop for FrameReceiver {
     fn drop(&mut self) {
-        if let Some(link) = self.link.as_ref().filter(|_| self.state == State::Open) {
+        if let Some(link) = self.link.as_ref().filter(|_| self.state == ReceiverState::Open) {
             // If there is no room for it, the end of the connection has to do.
             let _ = rights::send(link.socket().as_fd(), &Message::Done(self.taken).encode(), None);
         }

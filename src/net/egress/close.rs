@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::stats::Reason;
 use super::held_open::HeldOpen;
 use super::linger::Lingering;
-use super::{Egress, State};
+use super::{Egress, EgressState};
 use crate::sys::fd::AsFd;
 use crate::sys::socket;
 
@@ -25,7 +25,7 @@ impl Egress {
     }
 
     /// Closes the sending side of the socket if the owner has shut it down and nothing is queued.
-    pub(super) fn close_if_due(&self, state: &mut State) {
+    pub(super) fn close_if_due(&self, state: &mut EgressState) {
         if !state.shut_down || state.queued() > 0 {
             return;
         }
@@ -60,7 +60,7 @@ impl Egress {
 
     /// Hands waiting bytes to the kernel by a larger send buffer, whether or not the socket has room. Bytes that do not
     /// fit remain, and no task is woken when they would fit.
-    pub(super) fn hand_over(&self, state: &mut State) {
+    pub(super) fn hand_over(&self, state: &mut EgressState) {
         if state.away > 0 || state.failure.is_some() || state.queue.is_empty() {
             return;
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
 use super::super::socket_writer::Failure;
-use super::{Egress, State};
+use super::{Egress, EgressState};
 use crate::counters::log;
 use crate::counters::{Counter, count};
 use crate::sys::errno::Errno;
@@ -19,7 +19,7 @@ use crate::sys::socket;
 
 impl Egress {
     /// Records that sending has failed, for a later call to return. Waiting bytes are lost.
-    pub(super) fn fail(&self, state: &mut State, failure: Failure) {
+    pub(super) fn fail(&self, state: &mut EgressState, failure: Failure) {
         state.failure = Some(failure);
         state.unreported = true;
         self.failed.store(true, Ordering::Relaxed);
@@ -41,13 +41,13 @@ impl Egress {
     }
 
     /// As [`fail`](Self::fail), for a call that returns the error itself.
-    pub(super) fn fail_now(&self, state: &mut State, failure: Failure) -> io::Error {
+    pub(super) fn fail_now(&self, state: &mut EgressState, failure: Failure) -> io::Error {
         self.fail(state, failure);
         self.mark_reported(state);
         failure.into()
     }
 
-    pub(super) fn mark_reported(&self, state: &mut State) {
+    pub(super) fn mark_reported(&self, state: &mut EgressState) {
         state.unreported = false;
         // Every call returns the error of a torn file.
         let torn = matches!(state.failure, Some(Failure::Torn));
@@ -55,12 +55,12 @@ impl Egress {
     }
 
     /// Leaves a failure to the next call of the stream's task.
-    pub(super) fn report_again(&self, state: &mut State) {
+    pub(super) fn report_again(&self, state: &mut EgressState) {
         state.unreported = true;
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn report(&self, state: &mut State) -> io::Result<()> {
+    pub(super) fn report(&self, state: &mut EgressState) -> io::Result<()> {
         match state.failure {
             Some(failure @ Failure::Torn) => Err(failure.into()),
             Some(failure) if state.unreported => {
@@ -112,7 +112,7 @@ impl Egress {
         }
     }
 
-    pub(super) fn reader_to_wake(&self, state: &State) -> Option<Waker> {
+    pub(super) fn reader_to_wake(&self, state: &EgressState) -> Option<Waker> {
         if !state.unreported {
             return None;
         }

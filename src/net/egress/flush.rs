@@ -13,7 +13,7 @@ use super::super::send_strategy::SendStrategy;
 #[cfg(uring)]
 use super::super::socket_writer;
 use super::super::stats::Reason;
-use super::{Egress, State};
+use super::{Egress, EgressState};
 use crate::counters::{Counter, count};
 use crate::runtime::{Flush, Io};
 #[cfg(uring)]
@@ -44,7 +44,7 @@ impl Egress {
     }
 
     /// Wakes the writer if it may continue, because bytes were sent or sending has failed.
-    pub(super) fn sent(&self, mut state: MutexGuard<'_, State>) {
+    pub(super) fn sent(&self, mut state: MutexGuard<'_, EgressState>) {
         // Without its runtime a stream never has more room, and its writer gets an error.
         let enough = state.queued() <= state.high / 2 || self.writer.is_unwatched();
         state.refused &= !enough;

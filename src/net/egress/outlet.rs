@@ -6,7 +6,7 @@ use std::task::Context;
 
 use bytes::Bytes;
 
-use super::{Egress, State};
+use super::{Egress, EgressState};
 use crate::buf::origin::{Origin, OriginSlices};
 
 /// The sending side of a stream, for a sender other than its task. Keeps the socket open.
@@ -75,7 +75,7 @@ impl Egress {
     }
 
     /// Queues the rest of a message, which a blocked socket sends later. Long rests are shared with other streams.
-    fn keep(&self, state: &mut State, rest: Bytes) {
+    fn keep(&self, state: &mut EgressState, rest: Bytes) {
         state.moved(rest.len(), 0);
         state.enqueue_bytes(rest);
     }

@@ -15,7 +15,7 @@ use crate::net::egress::high_water::HighWater;
 use crate::sys::clock::coarse_millis;
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct EgressState {
     pub(super) queue: Queue,
     /// The writer that waits for room, or for an empty queue.
     pub(super) waiter: Option<Waker>,
@@ -48,7 +48,7 @@ pub(super) struct State {
     pub(super) uncounted: (u64, usize, usize),
 }
 
-impl State {
+impl EgressState {
     pub(super) fn new(options: &Options) -> Self {
         let mark = options.high_range.map(|(min, max)| Box::new(HighWater::new(min..=max, coarse_millis())));
         let high = options.high_range.map_or(options.high, |(min, _)| min);

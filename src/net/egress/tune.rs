@@ -2,7 +2,7 @@
 
 use super::super::pace::Grant;
 use super::super::profile::Profile;
-use super::{Egress, State};
+use super::{Egress, EgressState};
 use crate::sys::fd::AsFd;
 use crate::sys::tcp;
 
@@ -30,7 +30,7 @@ impl Egress {
 
     /// Returns whether the shared rate allows sending now. Otherwise the stream is blocked until it does.
     #[inline]
-    pub(super) fn may_send(&self, state: &mut State, bytes: usize) -> bool {
+    pub(super) fn may_send(&self, state: &mut EgressState, bytes: usize) -> bool {
         let pace = self.options.pace.as_ref();
         let grant = pace.map_or(Grant::Now, |pace| pace.may_send(bytes, &self.writer.writable, self.runtime()));
         let may = grant == Grant::Now;
@@ -43,7 +43,7 @@ impl Egress {
     }
 
     #[inline]
-    pub(super) fn moved(&self, state: &mut State, came: usize, left: usize) {
+    pub(super) fn moved(&self, state: &mut EgressState, came: usize, left: usize) {
         state.moved(came, left);
         if let Some(pace) = &self.options.pace {
             pace.spend(left);
@@ -51,7 +51,7 @@ impl Egress {
     }
 
     #[inline]
-    pub(super) fn look(&self, state: &mut State) {
+    pub(super) fn look(&self, state: &mut EgressState) {
         let sent = self.writer.meter.bytes_sent();
         if sent >= state.look_at {
             self.look_now(state, sent);
@@ -59,7 +59,7 @@ impl Egress {
     }
 
     #[cold]
-    fn look_now(&self, state: &mut State, sent: u64) {
+    fn look_now(&self, state: &mut EgressState, sent: u64) {
         let Some(info) = tcp::info(self.as_fd()) else {
             // The socket is not TCP: stop measuring.
             state.look_at = u64::MAX;

@@ -59,7 +59,7 @@ pub(crate) struct Answer {
     pub(crate) stop: bool,
 }
 
-enum State {
+enum ReceiveState {
     Free,
     Queued(Arc<dyn Receiver>),
     Armed(Arc<dyn Receiver>),
@@ -78,7 +78,7 @@ impl Default for Buffers {
 }
 
 pub(in crate::uring) struct MultishotRecv {
-    places: Vec<(u32, State)>,
+    places: Vec<(u32, ReceiveState)>,
     free: Vec<u32>,
     /// Receives to submit; keys that were stopped stay and are skipped.
     pub(in crate::uring) queued: VecDeque<Key>,
@@ -108,18 +108,18 @@ impl MultishotRecv {
         }
     }
 
-    fn get(&mut self, key: Key) -> Option<&mut State> {
+    fn get(&mut self, key: Key) -> Option<&mut ReceiveState> {
         self.places.get_mut(key.index as usize).filter(|place| place.0 == key.generation).map(|place| &mut place.1)
     }
 
     /// Queues a receive, to be submitted by the next turn.
     pub(super) fn insert(&mut self, receiver: Arc<dyn Receiver>) -> Key {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push((0, State::Free));
+            self.places.push((0, ReceiveState::Free));
             self.places.len() as u32 - 1
         });
         let place = &mut self.places[index as usize];
-        place.1 = State::Queued(receiver);
+        place.1 = ReceiveState::Queued(receiver);
         let key = Key::new(index, place.0);
         self.queued.push_back(key);
         key
@@ -127,22 +127,22 @@ impl MultishotRecv {
 
     /// Frees a place. Returns its receiver, to be dropped once no lock is held.
     pub(super) fn release(&mut self, key: Key) -> Option<Arc<dyn Receiver>> {
-        let state = std::mem::replace(self.get(key)?, State::Free);
+        let state = std::mem::replace(self.get(key)?, ReceiveState::Free);
         let place = &mut self.places[key.index as usize];
         place.0 = place.0.wrapping_add(1);
         self.free.push(key.index);
         match state {
-            State::Free => None,
-            State::Queued(receiver) | State::Armed(receiver) => Some(receiver),
+            ReceiveState::Free => None,
+            ReceiveState::Queued(receiver) | ReceiveState::Armed(receiver) => Some(receiver),
         }
     }
 
     pub(in crate::uring) fn arm(&mut self, key: Key) -> Option<Entry> {
         let has_bundles = self.has_bundles;
         let state = self.get(key)?;
-        let State::Queued(receiver) = std::mem::replace(state, State::Free) else { return None };
+        let ReceiveState::Queued(receiver) = std::mem::replace(state, ReceiveState::Free) else { return None };
         let fd = types::Fd(receiver.as_fd().as_raw_fd());
-        *state = State::Armed(receiver);
+        *state = ReceiveState::Armed(receiver);
         self.armed += 1;
         Some(match has_bundles {
             true => opcode::RecvMultiBundle::new(fd, GROUP).build(),
@@ -151,7 +151,7 @@ impl MultishotRecv {
     }
 
     pub(in crate::uring) fn is_armed(&mut self, key: Key) -> bool {
-        matches!(self.get(key), Some(State::Armed(_)))
+        matches!(self.get(key), Some(ReceiveState::Armed(_)))
     }
 
     /// Handles a completion. After the last one of a receive it returns the receiver, to be dropped once no lock is held.
@@ -169,7 +169,7 @@ impl MultishotRecv {
         let bytes = bytes.into_iter().flatten().inspect(|_| count(Counter::ReceiveBuffers, 1));
         let bytes = bytes.filter(|chunk| !chunk.as_ref().is_empty());
         self.arrivals += 1;
-        let Some(State::Armed(receiver)) = self.get(key) else {
+        let Some(ReceiveState::Armed(receiver)) = self.get(key) else {
             count(Counter::RingStrays, 1);
             bytes.for_each(drop);
             return None;
@@ -202,7 +202,7 @@ impl MultishotRecv {
     pub(in crate::uring) fn close(&mut self, wake: &mut Vec<Waker>) -> Vec<Arc<dyn Receiver>> {
         self.stopping.clear();
         let queued = std::mem::take(&mut self.queued).into_iter().filter_map(|key| {
-            let State::Queued(receiver) = self.get(key)? else { return None };
+            let ReceiveState::Queued(receiver) = self.get(key)? else { return None };
             wake.extend(receiver.arrived(Arrival::Ended(Ending::Stopped)).wake);
             self.release(key)
         });
@@ -216,7 +216,7 @@ impl MultishotRecv {
         }
         let armed = (0..self.places.len() as u32).filter_map(|index| {
             let key = Key::new(index, self.places[index as usize].0);
-            let State::Armed(receiver) = self.get(key)? else { return None };
+            let ReceiveState::Armed(receiver) = self.get(key)? else { return None };
             wake.extend(receiver.arrived(Arrival::Ended(Ending::Failed(Errno::IO.raw_os_error()))).wake);
             self.release(key)
         });

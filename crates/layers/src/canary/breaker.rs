@@ -39,7 +39,7 @@ const LOOK_EVERY: u32 = 32;
 /// State of a circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum State {
+pub enum BreakerState {
     /// The path is used.
     Closed,
     /// The path is not used.
@@ -52,7 +52,7 @@ pub enum State {
     PinnedOpen,
 }
 
-impl State {
+impl BreakerState {
     const ALL: [Self; 5] = [Self::Closed, Self::Open, Self::HalfOpen, Self::PinnedClosed, Self::PinnedOpen];
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Ticket {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Status {
-    pub(crate) state: State,
+    pub(crate) state: BreakerState,
     pub(crate) opens_for: Duration,
     pub(crate) trips: u64,
     pub(crate) p99: Option<Duration>,
@@ -128,9 +128,9 @@ impl Breaker {
         }
     }
 
-    fn now(&self) -> (u32, State) {
+    fn now(&self) -> (u32, BreakerState) {
         let word = self.word.load(Ordering::Acquire);
-        ((word >> 8) as u32, State::ALL[(word & 0xff) as usize])
+        ((word >> 8) as u32, BreakerState::ALL[(word & 0xff) as usize])
     }
 
     fn slow_path(&self) -> MutexGuard<'_, Slow> {
@@ -139,7 +139,7 @@ impl Breaker {
     }
 
     /// Begins a generation. The lock is held, so that there is one writer.
-    fn enter(&self, _slow: &mut Slow, state: State, until: Duration) {
+    fn enter(&self, _slow: &mut Slow, state: BreakerState, until: Duration) {
         let (generation, _) = self.now();
         self.until.store(nanos(until), Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
@@ -150,21 +150,21 @@ impl Breaker {
     pub(crate) fn admit(&self, peer: Option<IpAddr>, now: Duration) -> Option<Ticket> {
         let (generation, state) = self.now();
         match state {
-            State::PinnedClosed => return Some(Ticket { generation, probe: false }),
-            State::PinnedOpen => return None,
-            State::Open if nanos(now) < self.until.load(Ordering::Relaxed) => return None,
+            BreakerState::PinnedClosed => return Some(Ticket { generation, probe: false }),
+            BreakerState::PinnedOpen => return None,
+            BreakerState::Open if nanos(now) < self.until.load(Ordering::Relaxed) => return None,
             _ if peer.is_some_and(|peer| self.peers.is_out(peer, now)) => return None,
-            State::Closed => return Some(Ticket { generation, probe: false }),
-            State::Open => {
+            BreakerState::Closed => return Some(Ticket { generation, probe: false }),
+            BreakerState::Open => {
                 let mut slow = self.slow_path();
                 // Another thread may have been first.
-                if self.now() == (generation, State::Open) {
+                if self.now() == (generation, BreakerState::Open) {
                     (slow.probes_sent, slow.probes_good) = (0, 0);
                     let until = now.saturating_add(slow.cool_down());
-                    self.enter(&mut slow, State::HalfOpen, until);
+                    self.enter(&mut slow, BreakerState::HalfOpen, until);
                 }
             }
-            State::HalfOpen => {}
+            BreakerState::HalfOpen => {}
         }
         self.probe(now)
     }
@@ -176,8 +176,8 @@ impl Breaker {
         }
         let mut slow = self.slow_path();
         let (generation, state) = self.now();
-        if state != State::HalfOpen {
-            return (state == State::Closed).then_some(Ticket { generation, probe: false });
+        if state != BreakerState::HalfOpen {
+            return (state == BreakerState::Closed).then_some(Ticket { generation, probe: false });
         }
         if slow.probes_sent >= slow.thresholds.good_probes.saturating_mul(2) {
             if nanos(now) < self.until.load(Ordering::Relaxed) {
@@ -201,7 +201,7 @@ impl Breaker {
             return false;
         }
         let slow = self.is_slow(latency);
-        if state == State::HalfOpen {
+        if state == BreakerState::HalfOpen {
             if slow {
                 return self.probe_failed(ticket, now);
             }
@@ -209,7 +209,7 @@ impl Breaker {
             return false;
         }
         let count = self.window.answered(generation, latency, slow, now, shard);
-        (slow || count.is_multiple_of(LOOK_EVERY)) && state == State::Closed && self.look(generation, now)
+        (slow || count.is_multiple_of(LOOK_EVERY)) && state == BreakerState::Closed && self.look(generation, now)
     }
 
     /// Records a failure, with its latency unless it was answered before. Returns whether the breaker tripped.
@@ -218,20 +218,20 @@ impl Breaker {
         if ticket.generation != generation {
             return false;
         }
-        if state == State::HalfOpen {
+        if state == BreakerState::HalfOpen {
             return self.probe_failed(ticket, now);
         }
         if let Some(latency) = latency {
             self.window.answered(generation, latency, self.is_slow(latency), now, shard);
         }
         self.window.failed(generation, now, shard);
-        state == State::Closed && self.look(generation, now)
+        state == BreakerState::Closed && self.look(generation, now)
     }
 
     /// Records that `peer` ended a request before its response was complete.
     pub(crate) fn reset_by(&self, peer: IpAddr, ticket: Ticket, now: Duration) {
         let (generation, state) = self.now();
-        if ticket.generation == generation && !matches!(state, State::PinnedClosed | State::PinnedOpen) {
+        if ticket.generation == generation && !matches!(state, BreakerState::PinnedClosed | BreakerState::PinnedOpen) {
             let thresholds = self.slow_path().thresholds.clone();
             self.peers.reset_by(peer, &thresholds, now);
         }
@@ -241,7 +241,7 @@ impl Breaker {
     fn look(&self, generation: u32, now: Duration) -> bool {
         let sums = self.window.sums(generation, now);
         let mut slow = self.slow_path();
-        if slow.thresholds.are_met(&sums) || self.now() != (generation, State::Closed) {
+        if slow.thresholds.are_met(&sums) || self.now() != (generation, BreakerState::Closed) {
             return false;
         }
         // A long closed period ends a row of trips.
@@ -256,12 +256,12 @@ impl Breaker {
         let until = now.saturating_add(slow.cool_down());
         slow.strikes = slow.strikes.saturating_add(1);
         slow.trips += 1;
-        self.enter(slow, State::Open, until);
+        self.enter(slow, BreakerState::Open, until);
     }
 
     fn probe_failed(&self, ticket: Ticket, now: Duration) -> bool {
         let mut slow = self.slow_path();
-        let trips = ticket.probe && self.now() == (ticket.generation, State::HalfOpen);
+        let trips = ticket.probe && self.now() == (ticket.generation, BreakerState::HalfOpen);
         if trips {
             self.trip(&mut slow, now);
         }
@@ -270,11 +270,11 @@ impl Breaker {
 
     fn probe_succeeded(&self, ticket: Ticket, now: Duration) {
         let mut slow = self.slow_path();
-        if ticket.probe && self.now() == (ticket.generation, State::HalfOpen) {
+        if ticket.probe && self.now() == (ticket.generation, BreakerState::HalfOpen) {
             slow.probes_good += 1;
             if slow.probes_good >= slow.thresholds.good_probes {
                 slow.closed_at = now;
-                self.enter(&mut slow, State::Closed, Duration::ZERO);
+                self.enter(&mut slow, BreakerState::Closed, Duration::ZERO);
             }
         }
     }
@@ -295,9 +295,9 @@ impl Breaker {
     /// Pins the breaker closed or open. `None` unpins and closes it.
     pub(crate) fn pin(&self, pinned: Option<bool>) {
         let state = match pinned {
-            Some(true) => State::PinnedClosed,
-            Some(false) => State::PinnedOpen,
-            None => State::Closed,
+            Some(true) => BreakerState::PinnedClosed,
+            Some(false) => BreakerState::PinnedOpen,
+            None => BreakerState::Closed,
         };
         self.enter(&mut self.slow_path(), state, Duration::ZERO);
     }
@@ -307,7 +307,7 @@ impl Breaker {
         let mut slow = self.slow_path();
         slow.strikes = 0;
         self.peers.clear();
-        self.enter(&mut slow, State::Closed, Duration::ZERO);
+        self.enter(&mut slow, BreakerState::Closed, Duration::ZERO);
     }
 
     /// Returns the current status. Takes locks; not for the hot path.
@@ -315,7 +315,7 @@ impl Breaker {
         let slow = self.slow_path();
         let (generation, state) = self.now();
         let opens_for = match state {
-            State::Open => Duration::from_nanos(self.until.load(Ordering::Relaxed)).saturating_sub(now),
+            BreakerState::Open => Duration::from_nanos(self.until.load(Ordering::Relaxed)).saturating_sub(now),
             _ => Duration::ZERO,
         };
         let p99 = self.window.quantile(generation, now, 0.99);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::breaker::{State, Thresholds};
+use super::breaker::{BreakerState, Thresholds};
 use super::shared::{PathStats, Shared};
 use super::shares::{PATHS, ShareUnit};
 use super::token::Token;
@@ -68,7 +68,7 @@ pub struct PathState {
     /// 99th percentile of the latency in the window of the [`Thresholds`], rounded up by at most a half, up to 50 s.
     pub p99: Option<Duration>,
     /// State of the breaker.
-    pub breaker: State,
+    pub breaker: BreakerState,
     /// Time until an open breaker admits probes.
     pub opens_for: Duration,
     /// Trips of the breaker.

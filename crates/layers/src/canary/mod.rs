@@ -12,7 +12,7 @@ mod strategies;
 mod token;
 
 pub use answer::{CanaryBody, CanaryFuture};
-pub use breaker::{State as BreakerState, Thresholds};
+pub use breaker::{BreakerState, Thresholds};
 pub use handle::{BreakerPin, CanaryHandle, CanaryState, PathState};
 pub use layer::{CanaryBuilder, CanaryLayer};
 pub use service::Canary;

@@ -44,7 +44,7 @@ fn fail(breaker: &Breaker, count: usize, now: Duration) {
     }
 }
 
-fn state(breaker: &Breaker) -> State {
+fn state(breaker: &Breaker) -> BreakerState {
     breaker.status(Duration::ZERO).state
 }
 
@@ -53,10 +53,10 @@ fn more_than_one_slow_answer_in_a_hundred_trips_it() {
     let breaker = breaker();
     feed(&breaker, 198, GOOD, ms(0));
     feed(&breaker, 2, SLOW, ms(1));
-    assert_eq!(state(&breaker), State::Closed, "two of 200 are one in a hundred");
+    assert_eq!(state(&breaker), BreakerState::Closed, "two of 200 are one in a hundred");
     assert!(breaker.status(ms(1)).p99.unwrap() < ms(2));
     feed(&breaker, 1, SLOW, ms(2));
-    assert_eq!(state(&breaker), State::Open);
+    assert_eq!(state(&breaker), BreakerState::Open);
     assert_eq!(breaker.admit(None, ms(3)), None);
 }
 
@@ -64,7 +64,7 @@ fn more_than_one_slow_answer_in_a_hundred_trips_it() {
 fn a_latency_at_the_threshold_is_no_slow_one() {
     let breaker = breaker();
     feed(&breaker, 1000, ms(200), ms(0));
-    assert_eq!(state(&breaker), State::Closed);
+    assert_eq!(state(&breaker), BreakerState::Closed);
 }
 
 #[test]
@@ -72,20 +72,20 @@ fn more_than_five_errors_in_a_hundred_trip_it() {
     let breaker = breaker();
     feed(&breaker, 190, GOOD, ms(0));
     fail(&breaker, 10, ms(0));
-    assert_eq!(state(&breaker), State::Closed);
+    assert_eq!(state(&breaker), BreakerState::Closed);
     fail(&breaker, 1, ms(0));
-    assert_eq!(state(&breaker), State::Open);
+    assert_eq!(state(&breaker), BreakerState::Open);
 }
 
 #[test]
 fn few_samples_trip_nothing_and_old_ones_do_not_count() {
     let breaker = breaker();
     fail(&breaker, 99, ms(0));
-    assert_eq!(state(&breaker), State::Closed);
+    assert_eq!(state(&breaker), BreakerState::Closed);
     fail(&breaker, 1, secs(10));
-    assert_eq!(state(&breaker), State::Closed, "the others are ten seconds old");
+    assert_eq!(state(&breaker), BreakerState::Closed, "the others are ten seconds old");
     fail(&breaker, 99, secs(11));
-    assert_eq!(state(&breaker), State::Open);
+    assert_eq!(state(&breaker), BreakerState::Open);
 }
 
 #[test]
@@ -93,9 +93,9 @@ fn good_samples_complete_a_window_that_is_bad() {
     let breaker = breaker();
     fail(&breaker, 90, ms(0));
     feed(&breaker, 37, GOOD, ms(1));
-    assert_eq!(state(&breaker), State::Closed);
+    assert_eq!(state(&breaker), BreakerState::Closed);
     feed(&breaker, 1, GOOD, ms(1));
-    assert_eq!(state(&breaker), State::Open, "checked with every 32nd sample");
+    assert_eq!(state(&breaker), BreakerState::Open, "checked with every 32nd sample");
 }
 
 #[test]
@@ -111,12 +111,12 @@ fn it_cools_down_probes_and_closes() {
     for ticket in &tickets[..19] {
         breaker.answered(*ticket, GOOD, secs(31), 0);
     }
-    assert_eq!(state(&breaker), State::HalfOpen);
+    assert_eq!(state(&breaker), BreakerState::HalfOpen);
     breaker.answered(tickets[19], GOOD, secs(31), 0);
-    assert_eq!(state(&breaker), State::Closed);
+    assert_eq!(state(&breaker), BreakerState::Closed);
     assert!(breaker.admit(None, secs(31)).is_some_and(|ticket| !ticket.probe));
     breaker.failed(tickets[20], None, secs(31), 0);
-    assert_eq!(state(&breaker), State::Closed, "of an older generation");
+    assert_eq!(state(&breaker), BreakerState::Closed, "of an older generation");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn trips_in_a_row_take_twice_as_long_up_to_a_bound_and_are_forgotten() {
     for ticket in probes {
         breaker.answered(ticket, GOOD, now, 0);
     }
-    assert_eq!(state(&breaker), State::Closed);
+    assert_eq!(state(&breaker), BreakerState::Closed);
     now += secs(600);
     fail(&breaker, 100, now);
     assert_eq!(breaker.status(now).opens_for, secs(30), "it was closed for long");
@@ -164,7 +164,7 @@ fn requests_admitted_before_a_trip_are_no_probes() {
         breaker.answered(*ticket, GOOD, secs(30), 0);
         breaker.failed(*ticket, None, secs(30), 0);
     }
-    assert_eq!(state(&breaker), State::HalfOpen);
+    assert_eq!(state(&breaker), BreakerState::HalfOpen);
 }
 
 #[test]
@@ -174,13 +174,13 @@ fn pins_hold_and_clearing_closes() {
     fail(&breaker, 1000, ms(0));
     (0..9).for_each(|_| breaker.reset_by(peer(1), breaker.admit(None, ms(0)).unwrap(), ms(0)));
     assert!(breaker.admit(Some(peer(1)), ms(0)).is_some());
-    assert_eq!(state(&breaker), State::PinnedClosed);
+    assert_eq!(state(&breaker), BreakerState::PinnedClosed);
     breaker.pin(Some(false));
     assert_eq!(breaker.admit(None, secs(3600)), None);
     breaker.pin(None);
-    assert_eq!(state(&breaker), State::Closed);
+    assert_eq!(state(&breaker), BreakerState::Closed);
     fail(&breaker, 100, ms(0));
-    assert_eq!(state(&breaker), State::Open);
+    assert_eq!(state(&breaker), BreakerState::Open);
     breaker.clear();
     assert!(breaker.admit(None, ms(0)).is_some());
     fail(&breaker, 100, ms(0));
@@ -203,7 +203,7 @@ fn three_resets_within_a_minute_trip_it_for_that_peer() {
     assert_eq!(breaker.admit(Some(peer(1)), ms(119_500)), None);
     assert!(breaker.admit(Some(peer(2)), ms(119_500)).is_some(), "other peers are still admitted");
     assert_eq!(breaker.status(secs(120)).peers_out, 1);
-    assert_eq!(state(&breaker), State::Closed);
+    assert_eq!(state(&breaker), BreakerState::Closed);
     assert!(breaker.admit(Some(peer(1)), secs(150)).is_some(), "after the cool-down");
     reset(&breaker, peer(1), secs(150));
     assert_eq!(breaker.admit(Some(peer(1)), secs(209)), None, "one reset is enough now, for twice as long");
@@ -255,7 +255,7 @@ fn threads_that_feed_it_together_trip_it_once() {
             });
         }
     });
-    assert_eq!((state(&breaker), breaker.status(ms(0)).trips), (State::Open, 1));
+    assert_eq!((state(&breaker), breaker.status(ms(0)).trips), (BreakerState::Open, 1));
 }
 
 proptest! {
@@ -286,12 +286,12 @@ proptest! {
             let bad = sums.answered >= least.into()
                 && (sums.slow as f64 > sums.answered as f64 / 100.0 || sums.failed as f64 > sums.answered as f64 / 20.0);
             match state(&breaker) {
-                State::Open => {
+                BreakerState::Open => {
                     // A response counts as answered before it fails: it may be one slow response of too few.
                     prop_assert!(bad, "{sums:?}");
                     return Ok(());
                 }
-                State::Closed => prop_assert!(!bad || !(is_slow || is_failed), "{sums:?}"),
+                BreakerState::Closed => prop_assert!(!bad || !(is_slow || is_failed), "{sums:?}"),
                 other => prop_assert!(false, "{other:?}"),
             }
         }
@@ -304,19 +304,19 @@ proptest! {
     ) {
         let thresholds = Thresholds::default().samples(5).probe_one_in(one_in).good_probes(good);
         let breaker = Breaker::new(thresholds, 1);
-        let (mut now, mut opens, mut before) = (ms(0), Duration::ZERO, State::Closed);
+        let (mut now, mut opens, mut before) = (ms(0), Duration::ZERO, BreakerState::Closed);
         let (mut asked, mut probes, mut well) = (0u32, 0u32, 0u32);
         for (later, dice) in steps {
             now += ms(if dice == 0 { later } else { later / 100 });
             let ticket = breaker.admit(None, now);
             let status = breaker.status(now);
             match (before, ticket) {
-                (State::Closed, ticket) => prop_assert!(ticket.is_some_and(|ticket| !ticket.probe)),
-                (State::Open, ticket) => {
+                (BreakerState::Closed, ticket) => prop_assert!(ticket.is_some_and(|ticket| !ticket.probe)),
+                (BreakerState::Open, ticket) => {
                     prop_assert_eq!(ticket.is_some(), now >= opens, "at {:?}, {:?}", now, opens);
                     (asked, probes, well) = (1, u32::from(ticket.is_some()), 0);
                 }
-                (State::HalfOpen, ticket) => {
+                (BreakerState::HalfOpen, ticket) => {
                     asked += 1;
                     probes += u32::from(ticket.is_some());
                     prop_assert!(probes <= asked.div_ceil(one_in), "{} of {}", probes, asked);
@@ -324,7 +324,7 @@ proptest! {
                 (other, _) => prop_assert!(false, "{other:?}"),
             }
             if let Some(ticket) = ticket {
-                prop_assert!(status.state != State::Open);
+                prop_assert!(status.state != BreakerState::Open);
                 let trips = breaker.status(now).trips;
                 let tripped = match dice {
                     9 => breaker.failed(ticket, Some(GOOD), now, 0),
@@ -336,13 +336,13 @@ proptest! {
                 if ticket.probe {
                     well += u32::from(dice < 8);
                     let expected = match dice {
-                        8 | 9 => State::Open,
-                        _ if well >= good => State::Closed,
-                        _ => State::HalfOpen,
+                        8 | 9 => BreakerState::Open,
+                        _ if well >= good => BreakerState::Closed,
+                        _ => BreakerState::HalfOpen,
                     };
                     prop_assert_eq!(after.state, expected);
                 }
-                if after.state == State::Open {
+                if after.state == BreakerState::Open {
                     prop_assert!((secs(30)..=secs(600)).contains(&after.opens_for));
                     opens = now + after.opens_for;
                 }

@@ -10,18 +10,18 @@ fn thresholds_change_at_once_and_for_new_samples_only() {
     breaker.set_thresholds(&Thresholds::default().p99(ms(1)).samples(3).window(secs(3600)));
     assert!(!breaker.failed(old, Some(GOOD), ms(0), 0), "a sample of the old thresholds");
     feed(&breaker, 3, ms(2), secs(3000));
-    assert_eq!((state(&breaker), breaker.status(secs(3000)).trips), (State::Open, 1));
+    assert_eq!((state(&breaker), breaker.status(secs(3000)).trips), (BreakerState::Open, 1));
     breaker.set_thresholds(
         &Thresholds::default().probe_one_in(1).good_probes(1).samples(1).resets(1, secs(60)).window(ms(8)),
     );
     assert_eq!(breaker.status(secs(3000)).opens_for, secs(30), "it stays open");
     let probe = breaker.admit(None, secs(3030)).unwrap();
     breaker.answered(probe, ms(2), secs(3030), 0);
-    assert_eq!(state(&breaker), State::Closed, "slow by the old thresholds only");
+    assert_eq!(state(&breaker), BreakerState::Closed, "slow by the old thresholds only");
     reset(&breaker, peer(1), secs(3030));
     assert_eq!(breaker.admit(Some(peer(1)), secs(3030)), None);
     fail(&breaker, 1, secs(3031));
-    assert_eq!(state(&breaker), State::Open);
+    assert_eq!(state(&breaker), BreakerState::Open);
     for pinned in [true, false] {
         breaker.pin(Some(pinned));
         breaker.set_thresholds(&Thresholds::default());
@@ -46,9 +46,9 @@ fn cool_downs_without_end_do_not_overflow() {
     }
     assert!(breaker.admit(Some(peer(1)), secs(1 << 30)).is_none());
     fail(&breaker, 1, secs(3));
-    assert_eq!((state(&breaker), breaker.admit(None, secs(1 << 30))), (State::Open, None));
+    assert_eq!((state(&breaker), breaker.admit(None, secs(1 << 30))), (BreakerState::Open, None));
     assert!(breaker.status(secs(3)).opens_for > secs(1 << 30));
     // At the end of the clock the first probe passes, and the next ones wait for the end of another cool-down.
     assert!((0..1000).filter_map(|_| breaker.admit(None, Duration::MAX)).count() > 0);
-    assert_eq!(state(&breaker), State::HalfOpen);
+    assert_eq!(state(&breaker), BreakerState::HalfOpen);
 }
