@@ -23,7 +23,7 @@ use super::write_buffer::WriteBuffer;
 use crate::counters::{Counter, count};
 use crate::runtime::{Flush, Held, Turn};
 
-pub(super) struct Shared<W> {
+pub(super) struct WriterShared<W> {
     ends: Option<Ends>,
     /// Number of writes, read by the turn without the lock.
     writes: AtomicUsize,
@@ -115,7 +115,7 @@ impl Wake for FlushWaker {
     }
 }
 
-impl<W: AsyncWrite + Unpin> Shared<W> {
+impl<W: AsyncWrite + Unpin> WriterShared<W> {
     pub(super) fn new(write_buffer: WriteBuffer<W>, ends: Option<Ends>) -> Self {
         Self { ends, writes: AtomicUsize::new(0), state: Mutex::new(WriterState { write_buffer, waiter: None }) }
     }
@@ -169,7 +169,7 @@ impl<W: AsyncWrite + Unpin> Shared<W> {
     }
 }
 
-impl<W: AsyncWrite + Unpin + Send + 'static> Flush for Shared<W> {
+impl<W: AsyncWrite + Unpin + Send + 'static> Flush for WriterShared<W> {
     fn writes(&self) -> usize {
         self.writes.load(Relaxed)
     }
@@ -193,10 +193,10 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Flush for Shared<W> {
     }
 }
 
-impl<W> fmt::Debug for Shared<W> {
+impl<W> fmt::Debug for WriterShared<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        f.debug_struct("Shared")
+        f.debug_struct("WriterShared")
             .field("gather_limit", &self.ends.as_ref().map(|ends| ends.flush_waker.limit))
             .field("write_buffer", &state.write_buffer)
             .finish()

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
 
-use super::shared::{Ends, Shared, WriterState};
+use super::shared::{Ends, WriterShared, WriterState};
 use super::write_buffer::{Shape, WriteBuffer};
 use crate::runtime::{Flush, Turn};
 
@@ -66,7 +66,7 @@ const HIGH_MARK: usize = 256 << 10;
 /// writer loses queued bytes, as with tokio's `BufWriter`; with `gather_limit` it still writes as much as the inner
 /// writer accepts at the end of the turn. `shutdown` loses nothing. A forgotten writer leaks only its memory.
 pub struct Writer<W> {
-    shared: Arc<Shared<W>>,
+    shared: Arc<WriterShared<W>>,
     flush_at: usize,
 }
 
@@ -80,7 +80,7 @@ pub struct WriterBuilder<W> {
     ends: Option<(Arc<Turn>, Duration, AsFlush<W>)>,
 }
 
-type AsFlush<W> = fn(Weak<Shared<W>>) -> Weak<dyn Flush>;
+type AsFlush<W> = fn(Weak<WriterShared<W>>) -> Weak<dyn Flush>;
 
 impl<W: AsyncWrite + Unpin> WriterBuilder<W> {
     /// Sets whether the inner writer gets pieces or one flat buffer.
@@ -109,9 +109,9 @@ impl<W: AsyncWrite + Unpin> WriterBuilder<W> {
     pub fn build(self) -> Writer<W> {
         let Self { inner, shape, high_mark, flush_at, ends } = self;
         let write_buffer = WriteBuffer::new(inner, shape, high_mark);
-        let shared = Arc::new_cyclic(|me: &Weak<Shared<W>>| {
+        let shared = Arc::new_cyclic(|me: &Weak<WriterShared<W>>| {
             let ends = ends.map(|(turn, limit, flush)| Ends::new(turn, limit, flush(me.clone())));
-            Shared::new(write_buffer, ends)
+            WriterShared::new(write_buffer, ends)
         });
         Writer { shared, flush_at }
     }
@@ -163,7 +163,7 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
         self.shared.with(|state| Self::poll_room(&self.shared, state, cx))
     }
 
-    fn poll_room(shared: &Shared<W>, state: &mut WriterState<W>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_room(shared: &WriterShared<W>, state: &mut WriterState<W>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         state.write_buffer.check()?;
         if state.write_buffer.has_room() {
             return Poll::Ready(Ok(()));

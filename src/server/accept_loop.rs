@@ -19,7 +19,7 @@ use super::drain::{DrainSignal, Drained};
 use super::http_service::HttpService;
 use super::peer::Peer;
 use super::protocols::Protocols;
-use super::reaper::{Shared, reaper};
+use super::reaper::{ServerShared, reaper};
 use super::refuse::refuse;
 #[cfg(tls)]
 use super::secure::secure;
@@ -36,7 +36,7 @@ pub(super) struct Server<L: Accept, S> {
     listener: L,
     service: S,
     settings: Settings<L::Addr>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     reaper: Option<JoinHandle<Drained>>,
     #[cfg(tls)]
     _watching: Option<Watching>,
@@ -58,7 +58,7 @@ impl<L: Accept, S: HttpService> Server<L, S> {
             log::streams_of_others();
         }
         let protocols = Arc::new(Protocols::new(&limits, &settings.hooks, settings.takeover));
-        let shared = Shared::new(limits, protocols, Arc::clone(&settings.limiter));
+        let shared = ServerShared::new(limits, protocols, Arc::clone(&settings.limiter));
         let reaper = Some(tokio::spawn(reaper(Arc::clone(&shared))));
         Self {
             shared,

@@ -28,7 +28,7 @@ const REST: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 512;
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ServerShared {
     pub(super) limits: Arc<Limits>,
     pub(super) protocols: Arc<Protocols>,
     pub(super) limiter: Arc<ConnLimiter>,
@@ -65,7 +65,7 @@ impl Stage {
     }
 }
 
-impl Shared {
+impl ServerShared {
     pub(super) fn new(limits: Limits, protocols: Arc<Protocols>, limiter: Arc<ConnLimiter>) -> Arc<Self> {
         let state = Mutex::new(ReaperState { stage: Stage::Serves, new: Vec::new(), sleeps: false });
         let (running, changed) = (AtomicUsize::new(0), Notify::new());
@@ -115,7 +115,7 @@ impl Shared {
 
 #[derive(Debug)]
 pub(super) struct Running {
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     conn_state: Arc<ConnState>,
     _open: Present,
 }
@@ -155,7 +155,7 @@ enum Drain {
 }
 
 /// Checks the connections of a server until the server is gone and all of them are over.
-pub(super) async fn reaper(shared: Arc<Shared>) -> Drained {
+pub(super) async fn reaper(shared: Arc<ServerShared>) -> Drained {
     let tick = shared.tick();
     let mut entries: Vec<Entry> = Vec::new();
     let mut drained = Drained::default();

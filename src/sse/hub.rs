@@ -12,7 +12,7 @@ use super::event::Event;
 use super::event_id::EventId;
 use super::gzip::Deflater;
 use super::request;
-use super::shared::Shared;
+use super::shared::HubShared;
 use super::state::LagPolicy;
 use super::stats::HubStats;
 use crate::sse::log::{Log, Sink};
@@ -104,7 +104,7 @@ use crate::sse::log::{Log, Sink};
 pub struct Hub(Arc<Alive>);
 
 struct Alive {
-    shared: Arc<Shared>,
+    shared: Arc<HubShared>,
     log: Option<Arc<dyn Log>>,
 }
 
@@ -127,7 +127,7 @@ impl HubBuilder {
         if log.is_some() && config.slow == LagPolicy::Block {
             config.slow = LagPolicy::Disconnect;
         }
-        let shared = Arc::new(Shared::new(config, log.is_none()));
+        let shared = Arc::new(HubShared::new(config, log.is_none()));
         if let Some(log) = &log {
             let sink = Sink::new(&shared, shared.closing());
             drop(tokio::spawn(Arc::clone(log).run(sink)));
@@ -148,7 +148,7 @@ impl Hub {
         HubBuilder::new()
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    fn shared(&self) -> &Arc<HubShared> {
         &self.0.shared
     }
 

@@ -48,7 +48,7 @@ pub use event::{Event, EventParts};
 pub use event_id::EventId;
 pub use hub::Hub;
 pub(crate) use seat::Attach;
-use shared::Shared;
+use shared::HubShared;
 pub(crate) use shared_events::{Digest, SharedEvents};
 pub use state::LagPolicy;
 pub use stats::HubStats;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::event::{check_id, finish};
 use super::gap::Gap;
 use super::room::Room;
-use super::shared::{Begin, Shared, Start};
+use super::shared::{Begin, HubShared, Start};
 use crate::sse::log::{Encoded, Log, LogFuture, Replay, ReplayError};
 
 pub(super) struct ReplayCursor {
@@ -42,13 +42,13 @@ impl ReplayCursor {
         Self { log: Arc::clone(log), after: after.into(), state: CursorState::Next, ahead: None }
     }
 
-    pub(super) fn begin(&self, shared: &Shared) -> Begin {
+    pub(super) fn begin(&self, shared: &HubShared) -> Begin {
         shared.begin_by(|id, other| self.log.order(id, other), &self.after)
     }
 
     /// Also returns `Pending` if the log has not started or is not far enough; the caller registers the waker for that.
     /// A frame ends with the event that reaches `most` bytes.
-    pub(super) fn poll(&mut self, shared: &Shared, cx: &mut Context<'_>, most: usize) -> Poll<Step> {
+    pub(super) fn poll(&mut self, shared: &HubShared, cx: &mut Context<'_>, most: usize) -> Poll<Step> {
         loop {
             match &mut self.state {
                 CursorState::Next => match self.begin(shared) {
@@ -123,7 +123,7 @@ fn is_page(bytes: &[u8], last: &str) -> bool {
     bytes.ends_with(b"\n\n") && check_id(last).is_ok()
 }
 
-fn page(shared: &Shared, replay: Replay, upto: Arc<str>, mut room: Room) -> CursorState {
+fn page(shared: &HubShared, replay: Replay, upto: Arc<str>, mut room: Room) -> CursorState {
     let Replay { events, encoded, more, gap } = replay;
     let mut frames = VecDeque::with_capacity(events.len() + 1);
     if let Some(missed) = gap {

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use super::body::EventBody;
 use super::event::check_id;
 use super::hub::Hub;
-use super::shared::Shared;
+use super::shared::HubShared;
 use crate::body::ContentCoding;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -64,7 +64,7 @@ fn refusal(hub: &Hub) -> Response<EventBody> {
 }
 
 /// Returns whether an id is valid, and counts it otherwise. An empty id means that the reader has received none.
-pub(super) fn is_id(shared: &Shared, id: &str) -> bool {
+pub(super) fn is_id(shared: &HubShared, id: &str) -> bool {
     let is_id = check_id(id).is_ok();
     if !is_id && !id.is_empty() {
         shared.bad_id();

@@ -29,7 +29,7 @@ use super::stats::HubStats;
 use crate::counters::{Counter, count};
 
 #[derive(Debug)]
-pub(in crate::sse) struct Shared {
+pub(in crate::sse) struct HubShared {
     pub(super) config: Config,
     state: Mutex<HubState>,
     head: AtomicU64,
@@ -59,7 +59,7 @@ pub(super) enum Begin {
     Later,
 }
 
-impl Shared {
+impl HubShared {
     pub(super) fn new(config: Config, started: bool) -> Self {
         // The hasher keys are random for each process and differ between calls.
         let epoch = RandomState::new().hash_one(0) as u32;
@@ -379,7 +379,7 @@ impl Shared {
 }
 
 #[derive(Debug)]
-pub(super) struct Permit(pub(super) Arc<Shared>);
+pub(super) struct Permit(pub(super) Arc<HubShared>);
 
 impl Drop for Permit {
     fn drop(&mut self) {

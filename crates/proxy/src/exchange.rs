@@ -36,7 +36,7 @@ const AGAIN: usize = 16;
 const REFUSED: usize = 4;
 
 /// A proxy, as its clones share it.
-pub(crate) struct Shared {
+pub(crate) struct ProxyShared {
     pub(crate) origin: Origin,
     pub(crate) options: Options,
     pub(crate) pool: Arc<Pool>,
@@ -55,7 +55,7 @@ enum Link {
 
 type Answered = Result<Response<ResponseBody>, Failure>;
 
-impl Shared {
+impl ProxyShared {
     pub(crate) fn new(origin: Origin, options: Options) -> Self {
         let pool = Arc::new(Pool::new(options.idle, options.idle_timeout, options.heads));
         let gate = Gate::new(options.requests, options.queue.0, options.queue.1);

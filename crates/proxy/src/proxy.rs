@@ -14,7 +14,7 @@ use tower_service::Service;
 
 use super::builder::ProxyBuilder;
 use super::error::ConfigError;
-use super::exchange::Shared;
+use super::exchange::ProxyShared;
 use super::failure::Failure;
 use super::origin::Origin;
 use super::request::Outgoing;
@@ -107,7 +107,7 @@ use millstream::body::DirectBody;
 /// because it need not; a final response before that ends the request without the body. Over HTTP/2 the upstream gets the body
 /// at once. Other interim responses, such as `103 Early Hints`, are not passed on, because hyper's server sends none.
 #[derive(Clone)]
-pub struct Proxy(Arc<Shared>);
+pub struct Proxy(Arc<ProxyShared>);
 
 impl ProxyBuilder {
     /// Creates the proxy. It connects when a request needs that.
@@ -131,7 +131,7 @@ impl ProxyBuilder {
         let origin = Origin::new(upstream, options.connect_timeout, secure);
         #[cfg(not(feature = "__tls"))]
         let origin = Origin::new(upstream, options.connect_timeout);
-        Ok(Proxy(Arc::new(Shared::new(origin, options))))
+        Ok(Proxy(Arc::new(ProxyShared::new(origin, options))))
     }
 }
 
@@ -157,7 +157,7 @@ impl Proxy {
 
     /// Returns the numbers of requests and connections, and whether the upstream is in use.
     pub fn state(&self) -> ProxyState {
-        let Shared { gate, health, .. } = &*self.0;
+        let ProxyShared { gate, health, .. } = &*self.0;
         ProxyState {
             in_progress: gate.in_progress(),
             waiting: gate.waiting(),

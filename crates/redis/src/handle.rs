@@ -13,7 +13,7 @@ use super::error::RedisError;
 use super::id::Id;
 use super::link::Server;
 use super::replay::Shelf;
-use super::shared::Shared;
+use super::shared::RedisShared;
 use super::stats::RedisState;
 use super::tail::{self, Tail};
 use super::writer::Writer;
@@ -91,7 +91,7 @@ pub struct Redis(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    shared: Shared,
+    shared: RedisShared,
     shelf: Shelf,
     /// End of the stream when the log was connected.
     end: Id,
@@ -123,7 +123,7 @@ impl RedisBuilder {
             return Err(RedisError::Refused { address: server.address, reason });
         }
         Ok(Redis(Arc::new(Inner {
-            shared: Shared::new(self, server),
+            shared: RedisShared::new(self, server),
             shelf: Shelf::new(link),
             end,
             writer: AsyncMutex::new(Writer::new(end)),

@@ -17,7 +17,7 @@ use super::error::{code, describe};
 use super::id::Id;
 use super::link::Link;
 use super::seen::{Seen, Verdict};
-use super::shared::Shared;
+use super::shared::RedisShared;
 use super::sizes::Plan;
 use millstream::sse::log::{Replay, ReplayError};
 
@@ -65,7 +65,7 @@ impl Shelf {
 
     pub(crate) async fn replay(
         &self,
-        shared: &Shared,
+        shared: &RedisShared,
         after: &str,
         upto: &str,
         bytes: usize,
@@ -116,7 +116,7 @@ impl Shelf {
     }
 
     /// Returns the entries from `from` to `upto`, both included, and whether there are more.
-    async fn page(&self, shared: &Shared, from: Id, upto: Id, bytes: usize) -> RedisResult<(Vec<Entry>, bool)> {
+    async fn page(&self, shared: &RedisShared, from: Id, upto: Id, bytes: usize) -> RedisResult<(Vec<Entry>, bool)> {
         let came = Instant::now();
         loop {
             let plan = shared.sizes.plan(bytes);
@@ -139,7 +139,7 @@ impl Shelf {
     }
 
     /// Makes one attempt. Dropping the future drops the connection, and the pending reply with it.
-    async fn ask(&self, shared: &Shared, range: &Cmd, plan: Plan) -> Result<Vec<Entry>, Failure> {
+    async fn ask(&self, shared: &RedisShared, range: &Cmd, plan: Plan) -> Result<Vec<Entry>, Failure> {
         let turns = if plan.is_large { LINKS } else { 1 };
         // The semaphore is never closed.
         let _turn = self.turns.acquire_many(turns as u32).await;

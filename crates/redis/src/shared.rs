@@ -13,7 +13,7 @@ use super::stats::Stats;
 use millstream::internal::log_queue::Queue;
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct RedisShared {
     pub(crate) server: Server,
     pub(crate) key: String,
     pub(crate) max_len: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Shared {
     places: Mutex<Places>,
 }
 
-impl Shared {
+impl RedisShared {
     pub(crate) fn new(options: RedisBuilder, server: Server) -> Self {
         Self {
             server,

@@ -15,7 +15,7 @@ use super::entry::Entry;
 use super::id::Id;
 use super::link::Link;
 use super::seen::{Seen, Verdict};
-use super::shared::Shared;
+use super::shared::RedisShared;
 use super::sizes::Plan;
 use super::stats::Part;
 use millstream::sse::SendError;
@@ -42,7 +42,7 @@ impl Tail {
     }
 
     /// Delivers new entries until the hub is closed. Otherwise it does not return and must be dropped.
-    pub(crate) async fn run(&mut self, shared: &Shared, sink: &Sink) {
+    pub(crate) async fn run(&mut self, shared: &RedisShared, sink: &Sink) {
         let mut backoff = Backoff::default();
         loop {
             let Err(e) = self.read(shared, sink, &mut backoff).await else { return };
@@ -51,7 +51,7 @@ impl Tail {
         }
     }
 
-    async fn read(&mut self, shared: &Shared, sink: &Sink, backoff: &mut Backoff) -> RedisResult<()> {
+    async fn read(&mut self, shared: &RedisShared, sink: &Sink, backoff: &mut Backoff) -> RedisResult<()> {
         let mut link = shared.server.connect(BLOCK).await?;
         // The first read checks at once that the log is unchanged.
         let mut wait = false;
@@ -91,7 +91,7 @@ impl Tail {
         }
     }
 
-    async fn look(&self, shared: &Shared, link: &mut Link, plan: Plan, wait: bool) -> RedisResult<Vec<Entry>> {
+    async fn look(&self, shared: &RedisShared, link: &mut Link, plan: Plan, wait: bool) -> RedisResult<Vec<Entry>> {
         link.allowance.set(plan.reply);
         let mut look = pipe();
         if wait {
@@ -106,7 +106,7 @@ impl Tail {
     }
 
     /// Goes back to the end of a log that became shorter, for example after a fail-over or because it was removed.
-    async fn step_back(&mut self, shared: &Shared, link: &mut Link) -> RedisResult<()> {
+    async fn step_back(&mut self, shared: &RedisShared, link: &mut Link) -> RedisResult<()> {
         let end = end(&shared.key, link).await?;
         if end < self.cursor {
             self.cursor = end;
@@ -115,7 +115,7 @@ impl Tail {
         Ok(())
     }
 
-    fn deliver(&mut self, shared: &Shared, sink: &Sink, entry: Entry, reported: bool) -> Result<(), SendError> {
+    fn deliver(&mut self, shared: &RedisShared, sink: &Sink, entry: Entry, reported: bool) -> Result<(), SendError> {
         self.cursor = entry.id;
         self.known = true;
         if std::mem::take(&mut self.hole) {
@@ -146,7 +146,7 @@ impl Tail {
         }
     }
 
-    fn gap(&self, shared: &Shared, sink: &Sink, missed: Option<u64>) {
+    fn gap(&self, shared: &RedisShared, sink: &Sink, missed: Option<u64>) {
         shared.stats.gap();
         sink.gap(missed);
     }

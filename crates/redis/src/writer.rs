@@ -19,7 +19,7 @@ use super::entry::{Entry, Fields};
 use super::id::Id;
 use super::link::{Link, Peer};
 use super::seen::Stamp;
-use super::shared::Shared;
+use super::shared::RedisShared;
 use super::stats::Part;
 use millstream::internal::log_queue::{Append, Size};
 
@@ -56,7 +56,7 @@ impl Writer {
     }
 
     /// Appends queued events forever. The future may be dropped at any time, and `run` called again.
-    pub(crate) async fn run(&mut self, shared: &Shared) {
+    pub(crate) async fn run(&mut self, shared: &RedisShared) {
         loop {
             if self.batch.is_empty() {
                 shared.queue.ready().await;
@@ -73,14 +73,14 @@ impl Writer {
         }
     }
 
-    pub(crate) fn give_up(&mut self, shared: &Shared) {
+    pub(crate) fn give_up(&mut self, shared: &RedisShared) {
         let Some(waiting) = shared.queue.take_left() else { return };
         shared.stats.given_up(self.batch.len() + waiting.len());
         shared.queue.settle(self.batch.drain(..).chain(waiting));
         (self.link, self.sent_by) = (None, None);
     }
 
-    async fn append(&mut self, shared: &Shared) -> RedisResult<()> {
+    async fn append(&mut self, shared: &RedisShared) -> RedisResult<()> {
         if self.sent_by.is_some() {
             // The outcome on that connection is unknown, so it is not used again.
             self.link = None;
@@ -128,7 +128,7 @@ impl Writer {
     }
 }
 
-async fn last_of(shared: &Shared, link: &mut Link, after: Id) -> RedisResult<Option<(u64, Id)>> {
+async fn last_of(shared: &RedisShared, link: &mut Link, after: Id) -> RedisResult<Option<(u64, Id)>> {
     let mut end = "+".to_owned();
     loop {
         let plan = shared.sizes.plan(SEARCH);

@@ -43,12 +43,12 @@ use crate::sys::caps::{Capabilities, Support};
 /// rustls.
 #[derive(Clone)]
 pub struct Tls {
-    shared: Arc<Shared>,
+    shared: Arc<TlsShared>,
     every: Option<Duration>,
     kernel: bool,
 }
 
-struct Shared {
+struct TlsShared {
     /// Locked once for each connection, and never during a read of files.
     current: Mutex<Current>,
     /// Locked during a read, so that an older read does not replace a newer one. `None` for a configuration of rustls.
@@ -79,12 +79,12 @@ impl Tls {
     /// `alpn_protocols` to `h2` and `http/1.1`: browsers use HTTP/2 only if it is offered.
     pub fn from_config(config: Arc<ServerConfig>) -> Self {
         let current = Mutex::new(Current { config, for_chacha: None });
-        Self { shared: Arc::new(Shared { current, sources: Mutex::new(None) }), every: None, kernel: false }
+        Self { shared: Arc::new(TlsShared { current, sources: Mutex::new(None) }), every: None, kernel: false }
     }
 
     pub(super) fn new(mut sources: Sources, every: Option<Duration>) -> Result<Self, TlsError> {
         let current = Mutex::new(Current::new(sources.read()?));
-        Ok(Self { shared: Arc::new(Shared { current, sources: Mutex::new(Some(sources)) }), every, kernel: false })
+        Ok(Self { shared: Arc::new(TlsShared { current, sources: Mutex::new(Some(sources)) }), every, kernel: false })
     }
 
     /// Makes the kernel encrypt connections that send long files (kernel TLS), and sends these by `sendfile`. Off by

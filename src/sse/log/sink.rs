@@ -7,17 +7,17 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::sse::{Event, SendError, Shared};
+use crate::sse::{Event, SendError, HubShared};
 
 /// Delivery target of a [`Log`](super::Log): its hub. It does not keep the hub alive.
 #[derive(Clone)]
 pub struct Sink {
-    hub: Weak<Shared>,
+    hub: Weak<HubShared>,
     closed: watch::Receiver<bool>,
 }
 
 impl Sink {
-    pub(in crate::sse) fn new(hub: &Arc<Shared>, closed: watch::Receiver<bool>) -> Self {
+    pub(in crate::sse) fn new(hub: &Arc<HubShared>, closed: watch::Receiver<bool>) -> Self {
         Self { hub: Arc::downgrade(hub), closed }
     }
 

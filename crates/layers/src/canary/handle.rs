@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::breaker::{BreakerState, Thresholds};
-use super::shared::{PathStats, Shared};
+use super::shared::{PathStats, CanaryShared};
 use super::shares::{PATHS, ShareUnit};
 use super::token::Token;
 use millstream::net::SendStrategy;
@@ -18,7 +18,7 @@ use millstream::server::Trusted;
 /// Changes a canary at run time, and reports the state of its paths. Cheap to clone. Changes apply to new requests.
 #[derive(Clone)]
 pub struct CanaryHandle {
-    shared: Arc<Shared>,
+    shared: Arc<CanaryShared>,
 }
 
 /// Pinned state of a breaker.
@@ -78,7 +78,7 @@ pub struct PathState {
 }
 
 impl CanaryHandle {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<CanaryShared>) -> Self {
         Self { shared }
     }
 

@@ -9,7 +9,7 @@ use tower_layer::Layer;
 use super::breaker::Thresholds;
 use super::handle::CanaryHandle;
 use super::service::Canary;
-use super::shared::Shared;
+use super::shared::CanaryShared;
 use super::shares::{PATHS, ShareUnit, Shares};
 use super::token::Token;
 use millstream::net::SendStrategy;
@@ -69,7 +69,7 @@ use millstream::server::Trusted;
 #[derive(Clone)]
 #[must_use = "a layer does nothing unless it is put around a service"]
 pub struct CanaryLayer {
-    shared: Arc<Shared>,
+    shared: Arc<CanaryShared>,
 }
 
 impl CanaryLayer {
@@ -190,7 +190,7 @@ impl CanaryBuilder {
         for (path, percent) in self.shares {
             shares.set(path, percent)?;
         }
-        let shared = Shared::new(self.trusted, &self.thresholds, self.unit, shares, self.token, self.report);
+        let shared = CanaryShared::new(self.trusted, &self.thresholds, self.unit, shares, self.token, self.report);
         if !self.breaks_auto {
             shared.breakers[SendStrategy::Auto as usize].pin(Some(true));
         }

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
-use super::shared::{Chosen, Shared, shard};
+use super::shared::{Chosen, CanaryShared, shard};
 use millstream::internal::{Counter, count};
 
 /// One request. Dropped without an outcome, it was ended early by its peer, or by a panic.
 #[derive(Debug)]
 pub(super) struct RequestGuard {
-    shared: Arc<Shared>,
+    shared: Arc<CanaryShared>,
     chosen: Chosen,
     peer: Option<IpAddr>,
     start: Instant,
@@ -21,7 +21,7 @@ pub(super) struct RequestGuard {
 }
 
 impl RequestGuard {
-    pub(super) fn new(shared: Arc<Shared>, chosen: Chosen, peer: Option<IpAddr>, start: Instant) -> Self {
+    pub(super) fn new(shared: Arc<CanaryShared>, chosen: Chosen, peer: Option<IpAddr>, start: Instant) -> Self {
         let request_guard = Self { shared, chosen, peer, start, answered: false, ended: false };
         request_guard.shared.stats[chosen.path as usize][shard()].requests.fetch_add(1, Ordering::Relaxed);
         request_guard

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::answer::{CanaryBody, CanaryFuture};
 use super::request_guard::RequestGuard;
-use super::shared::{Chosen, Shared, take};
+use super::shared::{Chosen, CanaryShared, take};
 use super::strategies::Strategies;
 use millstream::internal::identity::{connection, peer};
 
@@ -19,11 +19,11 @@ use millstream::internal::identity::{connection, peer};
 #[derive(Clone)]
 pub struct Canary<S> {
     inner: S,
-    shared: Arc<Shared>,
+    shared: Arc<CanaryShared>,
 }
 
 impl<S> Canary<S> {
-    pub(super) fn new(inner: S, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(inner: S, shared: Arc<CanaryShared>) -> Self {
         Self { inner, shared }
     }
 

@@ -35,7 +35,7 @@ pub(super) struct PathStats {
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct CanaryShared {
     pub(super) trusted: RwLock<Trusted>,
     by_connection: AtomicBool,
     pub(super) shares: Shares,
@@ -69,7 +69,7 @@ pub(super) fn shard() -> usize {
     MINE.get()
 }
 
-impl Shared {
+impl CanaryShared {
     pub(super) fn new(
         trusted: Trusted,
         thresholds: &Thresholds,

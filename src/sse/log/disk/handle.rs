@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::builder::DiskBuilder;
 use super::error::DiskError;
 use super::record::{EVENT_MAX, ID_LEN, Unnumbered, parse_id};
-use super::shared::Shared;
+use super::shared::DiskShared;
 use super::state::DiskState;
 use super::writer::{Outcome, Writer};
 use super::{recover, replay};
@@ -103,7 +103,7 @@ pub struct Disk(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    shared: Shared,
+    shared: DiskShared,
     /// Locked during a commit, so only on the blocking pool.
     writer: Mutex<Writer>,
     /// Held by the hub that commits for all.
@@ -128,7 +128,7 @@ impl DiskBuilder {
         let opened = BlockingTask::start(move || {
             Ok(recover::open(&self).map(|opened| {
                 let mut writer = Writer::new(&opened);
-                let shared = Shared::new(&self, opened);
+                let shared = DiskShared::new(&self, opened);
                 writer.trim(&shared);
                 Inner {
                     shared,

@@ -16,7 +16,7 @@ use super::index::{Index, STRIDE};
 use super::record::{self, Look};
 use super::scan::scan;
 use super::segments::{Found, Segment};
-use super::shared::Shared;
+use super::shared::DiskShared;
 use super::writer;
 use crate::buf::origin::{Mapping, WINDOW};
 use crate::fs::Metadata;
@@ -30,7 +30,7 @@ const MAP_MIN: usize = 32 << 10;
 
 /// Returns the page after `after`, up to and including `upto`, of approximately `most` bytes. `None` if the log does not
 /// have these events yet.
-pub(super) fn page(shared: &Shared, after: u64, upto: u64, most: usize) -> Result<Option<Replay>, DiskError> {
+pub(super) fn page(shared: &DiskShared, after: u64, upto: u64, most: usize) -> Result<Option<Replay>, DiskError> {
     let mut want = after + 1;
     let mut missed = 0;
     let with_gap = |replay: Replay, missed| if missed > 0 { replay.gap(Some(missed)) } else { replay };
@@ -66,7 +66,7 @@ pub(super) fn page(shared: &Shared, after: u64, upto: u64, most: usize) -> Resul
 }
 
 /// Reads events from `want` on, and returns their number. At least one, and none after `upto` or in another segment.
-fn read(shared: &Shared, found: &Found, (want, upto): (u64, u64), most: usize) -> Result<(Bytes, u64), DiskError> {
+fn read(shared: &DiskShared, found: &Found, (want, upto): (u64, u64), most: usize) -> Result<(Bytes, u64), DiskError> {
     let Segment { first, len, .. } = found.segment;
     let failed = |step| shared.directory.failed(first, Kind::Events, step);
     let damaged = |offset, reason| {
@@ -117,7 +117,7 @@ fn read(shared: &Shared, found: &Found, (want, upto): (u64, u64), most: usize) -
 }
 
 /// Returns the last entry of the index at or before `event`. Loads the index, or rebuilds it.
-fn find(shared: &Shared, found: &Found, file: &File, event: u64) -> io::Result<(u64, u64)> {
+fn find(shared: &DiskShared, found: &Found, file: &File, event: u64) -> io::Result<(u64, u64)> {
     let Segment { first, len, .. } = found.segment;
     let mut index = found.segment.reading.index();
     if index.is_none() {
@@ -136,7 +136,7 @@ fn find(shared: &Shared, found: &Found, file: &File, event: u64) -> io::Result<(
     Ok(index.get_or_insert_default().find(event))
 }
 
-fn load_index(shared: &Shared, first: u64, len: u64) -> Option<Index> {
+fn load_index(shared: &DiskShared, first: u64, len: u64) -> Option<Index> {
     let file = shared.directory.open_file(first, Kind::Index, Access::Read).ok()?;
     let size = Metadata::new(&call::status(file.as_fd()).ok()?).len() as usize;
     if size > Index::len_max(len) {

@@ -16,7 +16,7 @@ use crate::sse::log::Sink;
 use crate::sse::log::queue::Queue;
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct DiskShared {
     pub(super) directory: Directory,
     pub(super) durability: Durability,
     pub(super) segment_bytes: u64,
@@ -35,7 +35,7 @@ struct Sinks {
     list: Vec<Sink>,
 }
 
-impl Shared {
+impl DiskShared {
     pub(super) fn new(options: &DiskBuilder, opened: Opened) -> Self {
         let Opened { directory, segments, cut, .. } = opened;
         let last = segments.next() - 1;

@@ -26,7 +26,7 @@ use super::index::Index;
 use super::record::{self, Unnumbered};
 use super::recover::Opened;
 use super::segments::{Reading, Segment};
-use super::shared::Shared;
+use super::shared::DiskShared;
 use crate::fs::Durability;
 use crate::sse::event::finish;
 use crate::sse::log::queue;
@@ -82,7 +82,7 @@ impl Writer {
     }
 
     /// Commits what waits in the queue, up to the end of the segment.
-    pub(super) fn commit(writer: &Mutex<Self>, shared: &Shared) -> Outcome {
+    pub(super) fn commit(writer: &Mutex<Self>, shared: &DiskShared) -> Outcome {
         let Ok(mut writer) = writer.lock() else {
             // A commit has panicked, so what the segment has is unknown.
             let source = Arc::new(io::Error::other("a commit has panicked"));
@@ -121,7 +121,7 @@ impl Writer {
     }
 
     /// Takes a batch that fits into the segment, and begins a new segment if none does.
-    fn take(&mut self, shared: &Shared) -> Result<Vec<Append>, Failure> {
+    fn take(&mut self, shared: &DiskShared) -> Result<Vec<Append>, Failure> {
         let Some(first) = shared.queue.first(Unnumbered::record_max) else { return Ok(Vec::new()) };
         let age = || SystemTime::now().duration_since(self.begun).unwrap_or_default();
         let is_old = || shared.keep.age.is_some_and(|most| age() > most);
@@ -139,7 +139,7 @@ impl Writer {
     }
 
     /// Begins a new segment. The last one is complete and, if commits are synced, on the disk.
-    fn begin_segment(&mut self, shared: &Shared) -> Result<(), Failure> {
+    fn begin_segment(&mut self, shared: &DiskShared) -> Result<(), Failure> {
         let directory = &shared.directory;
         let file = directory.create(self.next, Kind::Events);
         let file =
@@ -158,7 +158,7 @@ impl Writer {
     }
 
     /// Writes the records of a batch to the end of the segment, and syncs them. On error the segment is as before.
-    fn write(&mut self, shared: &Shared, batch: &mut [Append]) -> Result<(), Failure> {
+    fn write(&mut self, shared: &DiskShared, batch: &mut [Append]) -> Result<(), Failure> {
         self.buf.clear();
         for (n, (id, append)) in (self.next..).zip(&mut *batch).enumerate() {
             let Unnumbered { text, fields } = &mut append.item;
@@ -177,7 +177,7 @@ impl Writer {
         Ok(())
     }
 
-    fn put(&self, shared: &Shared) -> Result<(), Failure> {
+    fn put(&self, shared: &DiskShared) -> Result<(), Failure> {
         let failed = |step| shared.directory.failed(self.first, Kind::Events, step);
         let mut written = 0;
         while written < self.buf.len() {
@@ -211,14 +211,14 @@ impl Writer {
     }
 
     /// Removes the segments that need not be kept.
-    pub(super) fn trim(&mut self, shared: &Shared) {
+    pub(super) fn trim(&mut self, shared: &DiskShared) {
         let removed = shared.segments().trim(&shared.keep, SystemTime::now());
         self.remove(shared, removed);
     }
 
     /// Removes segments, and tries failed removals again. A segment that cannot be removed is in the log again when it
     /// is opened.
-    fn remove(&mut self, shared: &Shared, firsts: Vec<u64>) {
+    fn remove(&mut self, shared: &DiskShared, firsts: Vec<u64>) {
         if firsts.is_empty() {
             return;
         }
@@ -247,7 +247,7 @@ impl Failure {
     }
 }
 
-fn retry_or_fail(shared: &Shared, batch: Vec<Append>, failure: Failure) -> Outcome {
+fn retry_or_fail(shared: &DiskShared, batch: Vec<Append>, failure: Failure) -> Outcome {
     match failure {
         Failure::Fatal(error) => give_up(shared, batch, error),
         Failure::NoRoom(error) => {
@@ -261,7 +261,7 @@ fn retry_or_fail(shared: &Shared, batch: Vec<Append>, failure: Failure) -> Outco
 }
 
 /// Ends the log: what waits is given up.
-fn give_up(shared: &Shared, mut batch: Vec<Append>, error: DiskError) -> Outcome {
+fn give_up(shared: &DiskShared, mut batch: Vec<Append>, error: DiskError) -> Outcome {
     shared.stats.fail(error);
     batch.extend(shared.queue.take(|_| true));
     shared.stats.given_up(batch.len());
@@ -270,7 +270,7 @@ fn give_up(shared: &Shared, mut batch: Vec<Append>, error: DiskError) -> Outcome
 }
 
 /// Saves an index. Without the file, the segment is read when it is needed.
-pub(super) fn save(shared: &Shared, first: u64, len: u64, index: &Index) {
+pub(super) fn save(shared: &DiskShared, first: u64, len: u64, index: &Index) {
     let Ok(file) = shared.directory.create(first, Kind::Index) else { return };
     let bytes = index.encode(len);
     let mut rest = &bytes[..];
@@ -288,9 +288,9 @@ mod tests {
     use crate::sse::log::disk::recover;
     use crate::sse::log::disk::{Disk, DiskBuilder};
 
-    fn opened(builder: &DiskBuilder) -> (Writer, Shared) {
+    fn opened(builder: &DiskBuilder) -> (Writer, DiskShared) {
         let opened = recover::open(builder).unwrap();
-        (Writer::new(&opened), Shared::new(builder, opened))
+        (Writer::new(&opened), DiskShared::new(builder, opened))
     }
 
     #[test]
