@@ -75,11 +75,11 @@ const COPIED: usize = 2 << 10;
 #[derive(Debug)]
 pub struct FileBody {
     left: u64,
-    inner: Inner,
+    inner: FileBodyInner,
 }
 
 #[derive(Debug)]
-enum Inner {
+enum FileBodyInner {
     Done,
     /// The frame of a kept file was returned; the mapping may still be torn.
     Sent(Arc<Whole>),
@@ -138,7 +138,7 @@ impl FileBody {
     /// writes to it in place. On by default. If off, the file is read into memory of the body, which copies each byte,
     /// and `sendfile` is not used. Call it before the first poll.
     pub fn mapped(mut self, on: bool) -> Self {
-        if let Inner::Stream(stream) = &mut self.inner {
+        if let FileBodyInner::Stream(stream) = &mut self.inner {
             stream.reader.set_mapped(on);
         }
         self
@@ -151,7 +151,7 @@ impl FileBody {
     /// Pages that are in the cache already stay there (`RWF_DONTCACHE`, Linux 6.14 with ext4, xfs or btrfs). Elsewhere
     /// the pages of the file are dropped behind the body, and often also those that another reader has brought there.
     pub fn uncached(mut self, on: bool) -> Self {
-        if let Inner::Stream(stream) = &mut self.inner {
+        if let FileBodyInner::Stream(stream) = &mut self.inner {
             stream.reader.set_uncached(on);
         }
         self
@@ -159,7 +159,7 @@ impl FileBody {
 
     /// Returns a body without bytes.
     pub(crate) const fn empty() -> Self {
-        Self { left: 0, inner: Inner::Done }
+        Self { left: 0, inner: FileBodyInner::Done }
     }
 
     /// Returns a body with a range of a kept file as one frame. The range must lie within the file.
@@ -168,7 +168,7 @@ impl FileBody {
         if bytes.is_empty() {
             return Self::empty();
         }
-        Self { left: bytes.len() as u64, inner: Inner::Kept(bytes, Arc::clone(whole)) }
+        Self { left: bytes.len() as u64, inner: FileBodyInner::Kept(bytes, Arc::clone(whole)) }
     }
 
     pub(crate) fn range(reader: Reader, range: Range<u64>) -> Self {
@@ -176,28 +176,28 @@ impl FileBody {
             return Self::empty();
         }
         let stream = Stream { reader, range: range.clone(), rest: Vec::new().into_iter() };
-        Self { left: range.end - range.start, inner: Inner::Stream(Box::new(stream)) }
+        Self { left: range.end - range.start, inner: FileBodyInner::Stream(Box::new(stream)) }
     }
 
     pub(crate) fn parts(reader: Reader, parts: Vec<Part>) -> Self {
         let left = parts.iter().map(Part::len).sum();
         let stream = Stream { reader, range: 0..0, rest: parts.into_iter() };
-        Self { left, inner: Inner::Stream(Box::new(stream)) }
+        Self { left, inner: FileBodyInner::Stream(Box::new(stream)) }
     }
 
     fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        if let Inner::Stream(stream) = &mut self.inner {
+        if let FileBodyInner::Stream(stream) = &mut self.inner {
             return if self.left > 0 { stream.poll_bytes(cx).map(Result::transpose) } else { stream.poll_end() };
         }
-        Poll::Ready(match std::mem::replace(&mut self.inner, Inner::Done) {
-            Inner::Ready(bytes) => Some(Ok(bytes)),
-            Inner::Kept(_, whole) | Inner::Sent(whole) if whole.mapping.is_torn() => Some(Err(whole.torn())),
-            Inner::Kept(bytes, whole) if bytes.len() <= COPIED => Some(whole.copy(&bytes)),
-            Inner::Kept(bytes, whole) => {
-                self.inner = Inner::Sent(whole);
+        Poll::Ready(match std::mem::replace(&mut self.inner, FileBodyInner::Done) {
+            FileBodyInner::Ready(bytes) => Some(Ok(bytes)),
+            FileBodyInner::Kept(_, whole) | FileBodyInner::Sent(whole) if whole.mapping.is_torn() => Some(Err(whole.torn())),
+            FileBodyInner::Kept(bytes, whole) if bytes.len() <= COPIED => Some(whole.copy(&bytes)),
+            FileBodyInner::Kept(bytes, whole) => {
+                self.inner = FileBodyInner::Sent(whole);
                 Some(Ok(bytes))
             }
-            Inner::Done | Inner::Sent(_) | Inner::Stream(_) => None,
+            FileBodyInner::Done | FileBodyInner::Sent(_) | FileBodyInner::Stream(_) => None,
         })
     }
 }
@@ -259,11 +259,11 @@ impl Body for FileBody {
                     count(Counter::TornFiles, 1);
                     log::file_torn();
                 }
-                this.inner = Inner::Done;
+                this.inner = FileBodyInner::Done;
                 Some(Err(e))
             }
             None => {
-                this.inner = Inner::Done;
+                this.inner = FileBodyInner::Done;
                 None
             }
         })
@@ -272,8 +272,8 @@ impl Body for FileBody {
     fn is_end_stream(&self) -> bool {
         self.left == 0
             && match &self.inner {
-                Inner::Stream(stream) => !stream.reader.is_mapped(),
-                inner => !matches!(inner, Inner::Sent(_)),
+                FileBodyInner::Stream(stream) => !stream.reader.is_mapped(),
+                inner => !matches!(inner, FileBodyInner::Sent(_)),
             }
     }
 
@@ -287,7 +287,7 @@ impl From<Bytes> for FileBody {
         if bytes.is_empty() {
             return Self::empty();
         }
-        Self { left: bytes.len() as u64, inner: Inner::Ready(bytes) }
+        Self { left: bytes.len() as u64, inner: FileBodyInner::Ready(bytes) }
     }
 }
 

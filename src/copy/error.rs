@@ -12,10 +12,10 @@ use crate::fs::{self, Step};
 /// `?` turns it into an [`io::Error`] of the same kind, whose [`get_ref`](io::Error::get_ref) is this error, with the
 /// error number and the reports.
 #[derive(Debug)]
-pub struct CopyError(Box<Inner>);
+pub struct CopyError(Box<CopyErrorInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct CopyErrorInner {
     step: Step,
     end: Option<String>,
     direction: Option<Direction>,
@@ -41,7 +41,7 @@ impl CopyError {
             Some(_) => source.downcast().map_or_else(|other| other, fs::Error::into_cause),
             None => source,
         };
-        Self(Box::new(Inner { step, end, direction: None, report, other: None, source }))
+        Self(Box::new(CopyErrorInner { step, end, direction: None, report, other: None, source }))
     }
 
     pub(super) fn in_direction(mut self, direction: Direction, other: CopyReport) -> Self {
@@ -93,7 +93,7 @@ impl CopyError {
 
 impl fmt::Display for CopyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { step, end, direction, report, .. } = &*self.0;
+        let CopyErrorInner { step, end, direction, report, .. } = &*self.0;
         write!(f, "copy")?;
         if let Some(direction) = direction {
             write!(f, " {direction}")?;

@@ -14,7 +14,7 @@ use super::content_type::ContentTypes;
 use super::document::Policy;
 use super::loader::Loader;
 use super::path::{self, Dots};
-use super::service::{Files, Inner};
+use super::service::{Files, FilesInner};
 use crate::body::Tag;
 use crate::fs::Root;
 use crate::sys::memory;
@@ -306,7 +306,7 @@ impl FilesBuilder {
             },
         };
         let dir = std::path::absolute(&self.dir)?;
-        Ok(Files::of(Inner {
+        Ok(Files::of(FilesInner {
             store: Store::new(dir, loader, self.validate_every, self.capacity),
             dots,
             prefix: self.prefix,

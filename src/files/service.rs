@@ -88,9 +88,9 @@ use super::{path, respond};
 /// On network file systems the validation of a file or of the directory's path (once per `validate_every`) may block a
 /// runtime thread on the server. On local file systems nothing blocks.
 #[derive(Clone)]
-pub struct Files(Arc<Inner>);
+pub struct Files(Arc<FilesInner>);
 
-pub(super) struct Inner {
+pub(super) struct FilesInner {
     pub(super) store: Store,
     pub(super) dots: Dots,
     pub(super) prefix: String,
@@ -124,7 +124,7 @@ impl Files {
         self.0.store.reopen()
     }
 
-    pub(super) fn of(inner: Inner) -> Self {
+    pub(super) fn of(inner: FilesInner) -> Self {
         Self(Arc::new(inner))
     }
 
@@ -236,7 +236,7 @@ impl Files {
     }
 }
 
-impl Inner {
+impl FilesInner {
     async fn find(
         &self,
         name: &[u8],

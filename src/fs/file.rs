@@ -106,9 +106,9 @@ pub(super) const OPEN: Alone = Alone::Pool;
 ///   [`into_std`](Self::into_std), which does not wait, for `into_std` and `try_into_std`.
 /// * There is no `set_max_buf_size`, `set_permissions` or `set_times`, and of `AsFd`, `AsRawFd` and `FromRawFd` only `AsFd`.
 #[derive(Clone)]
-pub struct File(Arc<Inner>);
+pub struct File(Arc<FileInner>);
 
-struct Inner {
+struct FileInner {
     file: Arc<std::fs::File>,
     path: Arc<Path>,
     opened: Metadata,
@@ -159,7 +159,7 @@ impl File {
     }
 
     pub(super) fn new(file: std::fs::File, path: &Path, opened: Metadata) -> Self {
-        Self(Arc::new(Inner { file: Arc::new(file), path: path.into(), opened, looks: Looks::default() }))
+        Self(Arc::new(FileInner { file: Arc::new(file), path: path.into(), opened, looks: Looks::default() }))
     }
 
     /// Returns the std file. A duplicate of the descriptor if the file is still shared, which may fail with `EMFILE`.

@@ -16,9 +16,9 @@ use crate::net::Handle;
 /// Layers and proxies find it in the extensions of a request. [`serve`](super::serve()) adds it. With `axum::serve`
 /// (feature `axum-08`), use `app.into_make_service_with_connect_info::<server::Connection>()`.
 #[derive(Clone)]
-pub struct Connection(Arc<Inner>);
+pub struct Connection(Arc<ConnectionInner>);
 
-struct Inner {
+struct ConnectionInner {
     peer: Option<IpAddr>,
     handle: Handle,
     is_tls: bool,
@@ -36,7 +36,7 @@ impl Connection {
 
     /// Creates a connection that a server has accepted, with TLS or without.
     pub(super) fn with_tls(peer: Option<IpAddr>, handle: Handle, is_tls: bool) -> Self {
-        Self(Arc::new(Inner { peer, handle, is_tls, slot: Slot::new() }))
+        Self(Arc::new(ConnectionInner { peer, handle, is_tls, slot: Slot::new() }))
     }
 
     /// Returns the address of the peer; `None` if it has no IP address.

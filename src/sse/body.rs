@@ -24,9 +24,9 @@ use crate::sse::log::Log;
 /// Inside a tokio runtime it sends comments to [keep the connection alive](super::HubBuilder::keep_alive).
 ///
 /// Dropping it, polled or not, frees its place for another subscriber.
-pub struct EventBody(Inner);
+pub struct EventBody(EventBodyInner);
 
-enum Inner {
+enum EventBodyInner {
     Own(SeatState),
     /// Also known to the server, which may find it inside the bodies of layers.
     Shared(SharedEvents),
@@ -39,27 +39,27 @@ impl EventBody {
         last: Option<&str>,
         deflater: Option<&Arc<Deflater>>,
     ) -> Self {
-        Self(Inner::Own(SeatState::new(permit, log, last, deflater)))
+        Self(EventBodyInner::Own(SeatState::new(permit, log, last, deflater)))
     }
 
     pub(super) fn none() -> Self {
-        Self(Inner::Own(SeatState::Ended))
+        Self(EventBodyInner::Own(SeatState::Ended))
     }
 
     /// Returns a second handle, for a server to which the body comes inside of others.
     pub(super) fn share(&mut self) -> SharedEvents {
-        let shared = match mem::replace(&mut self.0, Inner::Own(SeatState::Ended)) {
-            Inner::Own(state) => SharedEvents::new(state),
-            Inner::Shared(shared) => shared,
+        let shared = match mem::replace(&mut self.0, EventBodyInner::Own(SeatState::Ended)) {
+            EventBodyInner::Own(state) => SharedEvents::new(state),
+            EventBodyInner::Shared(shared) => shared,
         };
-        self.0 = Inner::Shared(shared.clone());
+        self.0 = EventBodyInner::Shared(shared.clone());
         shared
     }
 
     fn with<T>(&self, look: impl FnOnce(&SeatState) -> T) -> T {
         match &self.0 {
-            Inner::Own(state) => look(state),
-            Inner::Shared(shared) => shared.with(look),
+            EventBodyInner::Own(state) => look(state),
+            EventBodyInner::Shared(shared) => shared.with(look),
         }
     }
 
@@ -67,16 +67,16 @@ impl EventBody {
     /// `chunked` selects the framing of HTTP/1.1. Called after the body was pending.
     pub(crate) fn attach(&mut self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Attach {
         match &mut self.0 {
-            Inner::Own(state) => state.attach(outlet, chunked, cx),
-            Inner::Shared(shared) => shared.attach_own(outlet, chunked, cx),
+            EventBodyInner::Own(state) => state.attach(outlet, chunked, cx),
+            EventBodyInner::Shared(shared) => shared.attach_own(outlet, chunked, cx),
         }
     }
 
     /// Ready when the body must be polled again, because the hub does not write it any longer.
     pub(crate) fn poll_returned(&mut self) -> Poll<()> {
         match &mut self.0 {
-            Inner::Own(state) => state.poll_returned(),
-            Inner::Shared(shared) => shared.poll_returned(),
+            EventBodyInner::Own(state) => state.poll_returned(),
+            EventBodyInner::Shared(shared) => shared.poll_returned(),
         }
     }
 
@@ -92,8 +92,8 @@ impl Body for EventBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let frame = match &mut self.0 {
-            Inner::Own(state) => state.poll_frame(cx),
-            Inner::Shared(shared) => shared.poll_frame(cx),
+            EventBodyInner::Own(state) => state.poll_frame(cx),
+            EventBodyInner::Shared(shared) => shared.poll_frame(cx),
         };
         frame.map(|frame| frame.map(|frame| Ok(Frame::data(frame))))
     }
@@ -105,7 +105,7 @@ impl Body for EventBody {
 
 impl Drop for EventBody {
     fn drop(&mut self) {
-        if let Inner::Shared(shared) = &self.0 {
+        if let EventBodyInner::Shared(shared) = &self.0 {
             shared.end();
         }
     }

@@ -23,9 +23,9 @@ use millstream::internal::Framing;
 const AHEAD: usize = 64 << 10;
 
 /// In a box, because it moves between the pool, the request and the body of the response.
-pub(crate) struct Http1(Box<Inner>);
+pub(crate) struct Http1(Box<Http1Inner>);
 
-struct Inner {
+struct Http1Inner {
     sender: SendRequest<OutBody>,
     /// `None` after its end: hyper gives back what it has not sent when the connection is dropped.
     connection: Option<Connection<HeadFirst, OutBody>>,
@@ -57,7 +57,7 @@ impl Http1 {
         // An HTTP/1 handshake exchanges no bytes.
         match handshake.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok((sender, connection))) => {
-                Some(Self(Box::new(Inner { sender, connection: Some(connection), hold, is_plain })))
+                Some(Self(Box::new(Http1Inner { sender, connection: Some(connection), hold, is_plain })))
             }
             Poll::Ready(Err(_)) | Poll::Pending => None,
         }
@@ -122,7 +122,7 @@ impl Http1 {
 
     /// Sends a request that asks for another protocol. A task of its own drives the connection, up to the change.
     pub(crate) async fn upgrade(self, request: Request<OutBody>) -> hyper::Result<Response<Incoming>> {
-        let Inner { mut sender, connection, .. } = *self.0;
+        let Http1Inner { mut sender, connection, .. } = *self.0;
         if let Some(connection) = connection {
             tokio::spawn(connection.with_upgrades());
         }

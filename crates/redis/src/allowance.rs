@@ -23,17 +23,17 @@ const PLAIN: usize = 1 << 20;
 
 /// Limit on the replies to one connection, shared with its stream.
 #[derive(Clone, Debug)]
-pub(crate) struct Allowance(Arc<Inner>);
+pub(crate) struct Allowance(Arc<AllowanceInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct AllowanceInner {
     bytes: AtomicUsize,
     exceeded: AtomicBool,
 }
 
 impl Allowance {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Inner { bytes: AtomicUsize::new(PLAIN), exceeded: AtomicBool::new(false) }))
+        Self(Arc::new(AllowanceInner { bytes: AtomicUsize::new(PLAIN), exceeded: AtomicBool::new(false) }))
     }
 
     pub(crate) fn set(&self, bytes: usize) {

@@ -87,10 +87,10 @@ use millstream::sse::{Event, SendError};
 /// [counted](RedisState::given_up). If the runtime ends, they are given up at once. If several hubs use clones of one
 /// log, this happens with the last one.
 #[derive(Clone, Debug)]
-pub struct Redis(Arc<Inner>);
+pub struct Redis(Arc<RedisInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct RedisInner {
     shared: RedisShared,
     shelf: Shelf,
     /// End of the stream when the log was connected.
@@ -122,7 +122,7 @@ impl RedisBuilder {
             let reason = "it is a replica, which accepts no appends".to_owned();
             return Err(RedisError::Refused { address: server.address, reason });
         }
-        Ok(Redis(Arc::new(Inner {
+        Ok(Redis(Arc::new(RedisInner {
             shared: RedisShared::new(self, server),
             shelf: Shelf::new(link),
             end,
@@ -151,8 +151,8 @@ impl Redis {
         self.0.shared.queue.flushed().await;
     }
 
-    async fn serve(hub: Running<Inner>, log: &Inner, sink: Sink) {
-        let Inner { shared, end, writer, .. } = log;
+    async fn serve(hub: Running<RedisInner>, log: &RedisInner, sink: Sink) {
+        let RedisInner { shared, end, writer, .. } = log;
         // Also for an empty stream: 0-0 is before every entry.
         sink.start(Some(&end.to_string()));
         let mut tail = Tail::new(*end);
@@ -162,7 +162,7 @@ impl Redis {
     }
 }
 
-impl Queued for Inner {
+impl Queued for RedisInner {
     type Item = Fields;
 
     fn queue(&self) -> &Queue<Fields> {

@@ -36,10 +36,10 @@ pub(crate) enum Part {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Stats(Mutex<Inner>);
+pub(crate) struct Stats(Mutex<RedisStatsInner>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct RedisStatsInner {
     errors: [Option<String>; 2],
     reconnects: u64,
     appended: u64,
@@ -49,7 +49,7 @@ struct Inner {
 }
 
 impl Stats {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, RedisStatsInner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

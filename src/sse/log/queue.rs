@@ -53,7 +53,7 @@ impl From<Refused> for SendError {
 /// A queue bounded by appends and by bytes. Taken appends count until they are in the log or given up.
 #[derive(Debug)]
 pub struct Queue<T> {
-    inner: Mutex<Inner<T>>,
+    inner: Mutex<QueueInner<T>>,
     changed: Notify,
     done: watch::Sender<u64>,
     appends_max: usize,
@@ -61,7 +61,7 @@ pub struct Queue<T> {
 }
 
 #[derive(Debug)]
-struct Inner<T> {
+struct QueueInner<T> {
     waiting: VecDeque<Append<T>>,
     /// Count and size of `waiting` and of taken appends.
     appends: usize,
@@ -72,7 +72,7 @@ struct Inner<T> {
     closed: bool,
 }
 
-impl<T> Inner<T> {
+impl<T> QueueInner<T> {
     fn leave(&mut self) {
         self.hubs -= 1;
         self.closed = self.hubs == 0;
@@ -82,11 +82,11 @@ impl<T> Inner<T> {
 impl<T: Size> Queue<T> {
     /// Creates a queue for at most so many appends and bytes.
     pub fn new(appends_max: usize, bytes_max: usize) -> Self {
-        let inner = Inner { waiting: VecDeque::new(), appends: 0, bytes: 0, last: 0, hubs: 0, closed: false };
+        let inner = QueueInner { waiting: VecDeque::new(), appends: 0, bytes: 0, last: 0, hubs: 0, closed: false };
         Self { inner: Mutex::new(inner), changed: Notify::new(), done: watch::Sender::new(0), appends_max, bytes_max }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner<T>> {
+    fn inner(&self) -> MutexGuard<'_, QueueInner<T>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -57,7 +57,7 @@ impl Steps {
     /// Returns the error of a chain that could not be run, or whose outcome is unknown.
     pub(crate) fn failed(self, cause: io::Error) -> ChainError {
         let report = ChainReport::of_none(&self);
-        ChainError(Box::new(Inner { report, step: None, place: "chain".to_owned(), cause }))
+        ChainError(Box::new(ChainErrorInner { report, step: None, place: "chain".to_owned(), cause }))
     }
 }
 
@@ -128,9 +128,9 @@ impl ChainReport {
 /// [`source`](std::error::Error::source).
 ///
 /// `?` converts it to an [`io::Error`] of the same kind.
-pub struct ChainError(Box<Inner>);
+pub struct ChainError(Box<ChainErrorInner>);
 
-struct Inner {
+struct ChainErrorInner {
     report: ChainReport,
     step: Option<usize>,
     place: String,
@@ -143,7 +143,7 @@ impl ChainError {
             Some(StepLabel { verb, what, .. }) => format!("{verb} {what} (step {} of {})", step + 1, steps.0.len()),
             None => "a chain without steps".to_owned(),
         };
-        Self(Box::new(Inner { report, step: Some(step), place, cause }))
+        Self(Box::new(ChainErrorInner { report, step: Some(step), place, cause }))
     }
 
     /// Returns the index of the failed step in [`ChainReport::outcomes`] (the message counts from 1), or `None` if the
@@ -191,7 +191,7 @@ impl fmt::Display for ChainError {
 
 impl fmt::Debug for ChainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { report, place, cause, .. } = &*self.0;
+        let ChainErrorInner { report, place, cause, .. } = &*self.0;
         f.debug_struct("ChainError")
             .field("at", place)
             .field("cause", cause)

@@ -99,10 +99,10 @@ const READS: usize = 4;
 /// When the last hub is closed, queued events are still committed, for at most 5 s; the rest is given up and
 /// [counted](DiskState::given_up). If the runtime ends, a commit that runs is completed, and the rest is given up.
 #[derive(Clone, Debug)]
-pub struct Disk(Arc<Inner>);
+pub struct Disk(Arc<DiskInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct DiskInner {
     shared: DiskShared,
     /// Locked during a commit, so only on the blocking pool.
     writer: Mutex<Writer>,
@@ -130,7 +130,7 @@ impl DiskBuilder {
                 let mut writer = Writer::new(&opened);
                 let shared = DiskShared::new(&self, opened);
                 writer.trim(&shared);
-                Inner {
+                DiskInner {
                     shared,
                     writer: Mutex::new(writer),
                     turn: AsyncMutex::new(()),
@@ -174,7 +174,7 @@ impl Disk {
 }
 
 /// Commits what is queued, for all hubs. Does not return; the future may be dropped at any time.
-async fn commit(inner: &Arc<Inner>) {
+async fn commit(inner: &Arc<DiskInner>) {
     // If several hubs share a log, one of them commits for all.
     let _turn = inner.turn.lock().await;
     loop {
@@ -193,7 +193,7 @@ async fn commit(inner: &Arc<Inner>) {
     }
 }
 
-impl Queued for Inner {
+impl Queued for DiskInner {
     type Item = Unnumbered;
 
     fn queue(&self) -> &Queue<Unnumbered> {

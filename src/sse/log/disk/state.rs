@@ -47,10 +47,10 @@ pub struct DiskState {
 }
 
 #[derive(Debug)]
-pub(super) struct Stats(Mutex<Inner>);
+pub(super) struct Stats(Mutex<DiskStatsInner>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct DiskStatsInner {
     appended: u64,
     commits: u64,
     given_up: u64,
@@ -67,10 +67,10 @@ struct Inner {
 
 impl Stats {
     pub(super) fn new(cut: u64) -> Self {
-        Self(Mutex::new(Inner { cut, ..Inner::default() }))
+        Self(Mutex::new(DiskStatsInner { cut, ..DiskStatsInner::default() }))
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, DiskStatsInner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
