@@ -18,7 +18,7 @@ use error::Cause;
 pub use error::SaveError;
 use pieces::{Failed, Pieces};
 
-use crate::fs::receive::{Place, Stopped};
+use crate::fs::receive::{SinkMode, Stopped};
 use crate::fs::{Durability, Preserve, Replace};
 
 /// Saves a body into a file, which is created or replaced: [`Save`] with its defaults.
@@ -70,7 +70,7 @@ where
 pub struct Save {
     path: PathBuf,
     file: Replace,
-    place: Place,
+    place: SinkMode,
     max_len: u64,
     wanted: Wanted,
     on_progress: Option<OnProgress>,
@@ -114,7 +114,7 @@ impl Save {
         Self {
             path: path.as_ref().to_owned(),
             file: Replace::new(path),
-            place: Place::default(),
+            place: SinkMode::default(),
             max_len: u64::MAX,
             wanted: Wanted::default(),
             on_progress: None,
@@ -149,7 +149,7 @@ impl Save {
     /// known and more than 448 KiB, and again by the step that gives the file its name: of several saves at the same
     /// time, one succeeds.
     pub fn create_new(mut self) -> Self {
-        self.place = Place::New;
+        self.place = SinkMode::New;
         self
     }
 
@@ -163,7 +163,7 @@ impl Save {
     /// The file is locked with [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html), so that of two saves at
     /// the same time the later one fails.
     pub fn continue_at(mut self, offset: u64) -> Self {
-        self.place = Place::End(offset);
+        self.place = SinkMode::End(offset);
         self
     }
 
@@ -237,8 +237,8 @@ impl Save {
     {
         let Self { path, file, place, max_len, wanted, mut on_progress } = self;
         let start = match place {
-            Place::End(offset) => Some(offset),
-            Place::Replace | Place::New => None,
+            SinkMode::End(offset) => Some(offset),
+            SinkMode::Replace | SinkMode::New => None,
         };
         let offset = start.unwrap_or_default();
         let (known, least) = (body.size_hint().exact(), body.size_hint().lower());

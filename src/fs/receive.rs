@@ -24,7 +24,7 @@ use super::change::Change;
 use super::chunk_batch::{ChunkBatch, FULL};
 use super::error::{Error, Result};
 use super::sink::Sink;
-pub(crate) use super::sink::{Place, WrongOffset};
+pub(crate) use super::sink::{SinkMode, WrongOffset};
 use super::work::{Caller, Job};
 use crate::runtime::blocking;
 
@@ -53,7 +53,7 @@ pub(crate) struct Receiver<I: Inspect> {
 
 struct Work<I> {
     change: Change,
-    place: Place,
+    place: SinkMode,
     expected: u64,
     /// Opened by the first job.
     sink: Option<Sink>,
@@ -87,7 +87,7 @@ impl<I: Inspect> Work<I> {
 
 impl<I: Inspect> Receiver<I> {
     /// `expected` is the announced length of the contents, or 0.
-    pub(super) fn of(change: Change, place: Place, expected: u64, inspect: I) -> Self {
+    pub(super) fn of(change: Change, place: SinkMode, expected: u64, inspect: I) -> Self {
         let path = change.path.as_path().into();
         let work = Box::new(Work { change, place, expected, sink: None, inspect });
         Self { path, work: Some(work), job: None, in_flight: 0, written: 0 }
@@ -179,7 +179,7 @@ impl<I: Inspect> Receiver<I> {
     pub(crate) async fn stop(&mut self, pieces: Vec<Bytes>) -> Result<u64> {
         poll_fn(|cx| self.poll_job(cx)).await?;
         let Some(mut work) = self.work.take() else { return Ok(self.written) };
-        let ends = matches!(work.place, Place::End(_));
+        let ends = matches!(work.place, SinkMode::End(_));
         let len = if ends { len_of(&pieces) } else { 0 };
         let job = Job::start(Arc::clone(&self.path), move |caller| match ends {
             true => work.write(&pieces, caller),
@@ -263,7 +263,7 @@ mod tests {
         ] {
             let seen = Jobs::default();
             let replace = Replace::new(dir.path().join("file"));
-            let mut receiver = replace.receiver(Place::Replace, expected as u64, seen.clone());
+            let mut receiver = replace.receiver(SinkMode::Replace, expected as u64, seen.clone());
             receiver.open().await.unwrap();
             let stream = stream::iter(items.iter().map(|&len| Ok::<_, std::io::Error>(vec![7; len])));
             let last = receiver.pump(pin!(stream), |_| {}).await.unwrap();

@@ -14,7 +14,7 @@ use super::change::Change;
 use super::durability::Durability;
 use super::error::{Error, Result, Step};
 use super::preserve::Preserve;
-use super::receive::{Inspect, Place, Receiver, Stopped};
+use super::receive::{Inspect, SinkMode, Receiver, Stopped};
 use super::sink::NewFile;
 use super::work;
 use crate::buf::lease;
@@ -149,7 +149,7 @@ impl Replace {
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         let path = self.0.path.clone();
-        let mut receiver = self.receiver(Place::Replace, 0, ());
+        let mut receiver = self.receiver(SinkMode::Replace, 0, ());
         match receiver.pump(pin!(stream), |_| {}).await {
             Ok(last) => Ok(receiver.finish(last, |()| Ok::<_, Error>(())).await?.0),
             Err(Stopped::File(e)) => Err(e),
@@ -205,7 +205,7 @@ impl Replace {
     }
 
     /// Returns a receiver of contents whose announced length is `expected`, or 0.
-    pub(crate) fn receiver<I: Inspect>(self, place: Place, expected: u64, inspect: I) -> Receiver<I> {
+    pub(crate) fn receiver<I: Inspect>(self, place: SinkMode, expected: u64, inspect: I) -> Receiver<I> {
         Receiver::of(self.0, place, expected, inspect)
     }
 }

@@ -25,7 +25,7 @@ use crate::sys::status::Statx;
 
 /// Where contents go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum SinkMode {
     /// A new file that replaces an old one.
     #[default]
     Replace,
@@ -43,11 +43,11 @@ pub(super) enum Sink {
 }
 
 impl Sink {
-    pub(super) fn open(change: &Change, place: Place) -> Result<Self> {
+    pub(super) fn open(change: &Change, place: SinkMode) -> Result<Self> {
         match place {
-            Place::Replace => NewFile::open(change.clone(), false).map(Self::New),
-            Place::New => NewFile::open(change.clone(), true).map(Self::New),
-            Place::End(offset) => End::open(change, offset).map(Self::End),
+            SinkMode::Replace => NewFile::open(change.clone(), false).map(Self::New),
+            SinkMode::New => NewFile::open(change.clone(), true).map(Self::New),
+            SinkMode::End(offset) => End::open(change, offset).map(Self::End),
         }
     }
 

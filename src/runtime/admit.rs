@@ -23,7 +23,7 @@ use crate::uring::driver::Driver;
 use crate::uring::peer_waits::MayWait;
 use crate::uring::program::Program;
 
-pub(super) enum Place {
+pub(super) enum ProgramPlace {
     Any,
     Ring(OwnedSemaphorePermit),
     Pool(OwnedSemaphorePermit),
@@ -31,29 +31,29 @@ pub(super) enum Place {
 
 /// Finds a place for a program that may wait. `driver` is `None` if it cannot run on a ring. Dropping the future gives
 /// up its position in the queue.
-pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<Driver>>, program: &mut Program) -> Place {
+pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<Driver>>, program: &mut Program) -> ProgramPlace {
     let by_thread = program.peer_waits.may_hold_a_thread();
     if by_thread && program.peer_waits.check() == MayWait::No {
-        return Place::Any;
+        return ProgramPlace::Any;
     }
     let room = driver.filter(|_| !by_thread).and_then(|driver| driver.waiting_room(program));
     let jobs = turn.waiting_jobs();
     if let Some((ring, units)) = &room
         && let Ok(permit) = Arc::clone(ring).try_acquire_many_owned(*units)
     {
-        return Place::Ring(permit);
+        return ProgramPlace::Ring(permit);
     }
     // Without a ring, a check costs more than a free job, and so does a check that has to wait.
     if (room.is_none() || program.peer_waits.check() == MayWait::Unknown)
         && let Ok(permit) = Arc::clone(jobs).try_acquire_owned()
     {
-        return Place::Pool(permit);
+        return ProgramPlace::Pool(permit);
     }
     if program.peer_waits.check() == MayWait::Unknown {
         look_by_job(turn, program).await;
     }
     if !program.peer_waits.may_wait() {
-        return Place::Any;
+        return ProgramPlace::Any;
     }
     let mut ring = pin!(room.map(|(ring, units)| ring.acquire_many_owned(units)));
     let mut job = pin!(Arc::clone(jobs).acquire_owned());
@@ -61,9 +61,9 @@ pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<Driver>>, program: &m
         if let Some(ring) = ring.as_mut().as_pin_mut()
             && let Poll::Ready(permit) = ring.poll(cx)
         {
-            return Poll::Ready(Place::Ring(granted(permit)));
+            return Poll::Ready(ProgramPlace::Ring(granted(permit)));
         }
-        job.as_mut().poll(cx).map(|permit| Place::Pool(granted(permit)))
+        job.as_mut().poll(cx).map(|permit| ProgramPlace::Pool(granted(permit)))
     })
     .await
 }

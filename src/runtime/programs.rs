@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::admit::{self, Place, admit};
+use super::admit::{self, ProgramPlace, admit};
 use super::blocking::BlockingTask;
 use super::{Io, Turn};
 use crate::counters::{Counter, count};
@@ -47,9 +47,9 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
     if program.peer_waits.may_wait() {
         // Boxed to keep the futures of other programs small.
         match Box::pin(admit(&turn, driver.as_ref(), &mut program)).await {
-            Place::Any => {}
-            Place::Ring(permit) => program.permit(permit),
-            Place::Pool(job) => (driver, permit) = (None, Some(job)),
+            ProgramPlace::Any => {}
+            ProgramPlace::Ring(permit) => program.permit(permit),
+            ProgramPlace::Pool(job) => (driver, permit) = (None, Some(job)),
         }
     }
     if let Some(driver) = &driver {

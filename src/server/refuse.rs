@@ -28,18 +28,18 @@ const GOAWAY: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0
 pub(super) struct Refused(AtomicUsize);
 
 #[derive(Debug)]
-struct Place(Arc<Refused>);
+struct RefusalPlace(Arc<Refused>);
 
 impl Refused {
     /// Returns `None` if as many are answered as allowed.
-    fn place(self: &Arc<Self>) -> Option<Place> {
-        let taken = Place(Arc::clone(self));
+    fn place(self: &Arc<Self>) -> Option<RefusalPlace> {
+        let taken = RefusalPlace(Arc::clone(self));
         // Dropped at once if it is beyond the limit.
         (self.0.fetch_add(1, Ordering::Relaxed) < AT_ONCE).then_some(taken)
     }
 }
 
-impl Drop for Place {
+impl Drop for RefusalPlace {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -57,7 +57,7 @@ where
 
 /// Answers the first request of a connection, and not before it: clients take an earlier answer for an error. Reads the
 /// socket to its end, because closing it with unread bytes resets it, which may lose the answer.
-async fn refuse_in<I>(_place: Place, mut stream: I, handle: Handle)
+async fn refuse_in<I>(_place: RefusalPlace, mut stream: I, handle: Handle)
 where
     I: hyper::rt::Write + AsyncRead + Rewind + Unpin,
 {

@@ -60,7 +60,7 @@ struct Entry {
 
 /// Position of a reader that reconnects with an id of a log.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum ResumePlace {
     At(u64, Option<Gap>),
     /// Before this id, which is the last before the oldest entry.
     Before(Arc<str>),
@@ -194,12 +194,12 @@ impl Ring {
     }
 
     /// Does the same if a log assigns the ids, in this `order`.
-    pub(super) fn place_by(&self, order: impl Fn(&str, &str) -> Option<Ordering>, id: &str) -> Place {
-        let unknown = Place::At(self.base, Some(Gap::expired(None)));
-        let oldest = Place::At(self.base, self.lost.then(|| Gap::lost(None)));
+    pub(super) fn place_by(&self, order: impl Fn(&str, &str) -> Option<Ordering>, id: &str) -> ResumePlace {
+        let unknown = ResumePlace::At(self.base, Some(Gap::expired(None)));
+        let oldest = ResumePlace::At(self.base, self.lost.then(|| Gap::lost(None)));
         match self.floor.as_ref().map(|floor| (order(id, floor), floor)) {
             Some((None, _)) => return unknown,
-            Some((Some(Ordering::Less), floor)) => return Place::Before(Arc::clone(floor)),
+            Some((Some(Ordering::Less), floor)) => return ResumePlace::Before(Arc::clone(floor)),
             Some((Some(Ordering::Equal), _)) => return oldest,
             Some((Some(Ordering::Greater), _)) | None => {}
         }
@@ -220,7 +220,7 @@ impl Ring {
         let here = match order_in(0..from) {
             Some(None) => return unknown,
             Some(Some(Ordering::Equal)) => true,
-            _ if from == self.entries.len() => return Place::Ahead,
+            _ if from == self.entries.len() => return ResumePlace::Ahead,
             // Nothing was before the first entry, so the id is gone.
             None if self.floor.is_none() => return unknown,
             _ => false,
@@ -231,7 +231,7 @@ impl Ring {
             return oldest;
         }
         // If another hub had the id and this one has lost it, that is reported unless a gap entry does so.
-        Place::At(next, (!here && gaps == 0).then(|| Gap::expired(None)))
+        ResumePlace::At(next, (!here && gaps == 0).then(|| Gap::expired(None)))
     }
 
     /// Returns the number after the entries from `from` on that make one frame.

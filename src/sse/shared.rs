@@ -22,7 +22,7 @@ use super::gap::Gap;
 use super::groups::Groups;
 use super::gzip::Deflater;
 use super::piece::Piece;
-use super::ring::{Name, Place, Ring};
+use super::ring::{Name, ResumePlace, Ring};
 use super::sinks::Frames;
 use super::state::{Config, Cursor, Form, Found, HubState, LagPolicy, Read};
 use super::stats::HubStats;
@@ -242,9 +242,9 @@ impl HubShared {
             return Begin::Later;
         }
         match state.ring.place_by(order, last) {
-            Place::At(next, gap) => Begin::Ring(self.at(&mut state, next, gap)),
-            Place::Before(floor) => Begin::Log(floor),
-            Place::Ahead => Begin::Later,
+            ResumePlace::At(next, gap) => Begin::Ring(self.at(&mut state, next, gap)),
+            ResumePlace::Before(floor) => Begin::Log(floor),
+            ResumePlace::Ahead => Begin::Later,
         }
     }
 

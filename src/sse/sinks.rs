@@ -43,13 +43,13 @@ pub(super) enum Outcome {
 
 #[derive(Default)]
 struct Sinks {
-    places: Vec<Place>,
+    places: Vec<SinkPlace>,
     free: Vec<usize>,
     tick: u64,
 }
 
 #[derive(Default)]
-struct Place {
+struct SinkPlace {
     sink: Option<Box<dyn Sink>>,
     /// Wakes the task of the connection. `None` once the sink waits for its task.
     waker: Option<Waker>,
@@ -155,7 +155,7 @@ impl Sinks {
         if !sink.is_current() {
             return Err(sink);
         }
-        let place = Place { sink: Some(sink), waker: Some(waker.clone()), since: self.tick };
+        let place = SinkPlace { sink: Some(sink), waker: Some(waker.clone()), since: self.tick };
         Ok(match self.free.pop() {
             Some(at) => {
                 self.places[at] = place;
@@ -191,7 +191,7 @@ impl Sinks {
     fn send(&mut self, what: News, from: usize, frames: &mut Frames) -> (Option<usize>, Vec<Waker>) {
         let to = (from + AT_ONCE).min(self.places.len());
         let (mut back, tick) = (Vec::new(), self.tick);
-        for Place { sink, waker, since } in self.places.get_mut(from..to).unwrap_or_default() {
+        for SinkPlace { sink, waker, since } in self.places.get_mut(from..to).unwrap_or_default() {
             let Some(sink) = sink.as_mut().filter(|_| waker.is_some()) else { continue };
             let outcome = match what {
                 News::Events => sink.send(frames),

@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 
 use super::chunked::Chunked;
 use super::fields::clean_trailers;
-use super::gate::Place;
+use super::gate::RequestPlace;
 use super::http1::Http1;
 use super::pool::Pool;
 use super::stream::{Stream, inner};
@@ -44,9 +44,9 @@ pub(crate) struct ResponseBody {
     /// A frame of hyper, taken by [`Direct::is_direct`], or trailers.
     peeked: Option<Peeked>,
     /// The place of the request, up to the end of its response.
-    place: Option<Place>,
+    place: Option<RequestPlace>,
     /// That of the response, if its window is wide.
-    window: Option<Place>,
+    window: Option<RequestPlace>,
 }
 
 type Peeked = Option<io::Result<Frame<Bytes>>>;
@@ -102,12 +102,12 @@ impl ResponseBody {
     }
 
     /// Keeps the place of the request until the body ends.
-    pub(crate) fn hold(&mut self, place: Place) {
+    pub(crate) fn hold(&mut self, place: RequestPlace) {
         self.place = Some(place).filter(|_| !matches!(self.source, Source::Ended));
     }
 
     /// Keeps the place of a wide window until the body ends, if it is one of HTTP/2 with more bytes than a narrow window.
-    pub(crate) fn hold_window(&mut self, wide: Option<Place>, narrow: u64) {
+    pub(crate) fn hold_window(&mut self, wide: Option<RequestPlace>, narrow: u64) {
         let needs_it = matches!(self.source, Source::Spawned(_)) && self.left.is_none_or(|left| left > narrow);
         self.window = wide.filter(|_| needs_it);
     }

@@ -78,7 +78,7 @@ fn invalid(malformed: Malformed) -> io::Error {
 }
 
 struct Decoder {
-    place: Place,
+    place: ChunkPlace,
     /// Bytes of the chunk that have not been decoded.
     left: u64,
     /// The trailer section.
@@ -89,7 +89,7 @@ struct Decoder {
 
 /// The next byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ChunkPlace {
     /// A digit of the size, after so many.
     Size(u8),
     /// White space between the size and an extension or the end of the line.
@@ -118,12 +118,12 @@ impl std::error::Error for Malformed {}
 impl Decoder {
     /// With the maximum length of all extensions and trailers.
     fn new(room: usize) -> Self {
-        Self { place: Place::Size(0), left: 0, trailers: Vec::new(), room }
+        Self { place: ChunkPlace::Size(0), left: 0, trailers: Vec::new(), room }
     }
 
     /// Returns whether the body is complete.
     fn has_ended(&self) -> bool {
-        self.place == Place::End
+        self.place == ChunkPlace::End
     }
 
     /// Decodes the next bytes of the body. Returns where the data of all chunks among them is now, and the number of bytes
@@ -131,15 +131,15 @@ impl Decoder {
     fn decode(&mut self, bytes: &mut [u8]) -> Result<(Range<usize>, usize), Malformed> {
         let mut data = 0..0;
         let mut at = 0;
-        while at < bytes.len() && self.place != Place::End {
-            if self.place == Place::Data {
+        while at < bytes.len() && self.place != ChunkPlace::End {
+            if self.place == ChunkPlace::Data {
                 let end =
                     usize::try_from(self.left).map_or(bytes.len(), |left| bytes.len().min(at.saturating_add(left)));
                 self.left -= (end - at) as u64;
                 data = join(bytes, data, at..end);
                 at = end;
                 if self.left == 0 {
-                    self.place = Place::DataCr;
+                    self.place = ChunkPlace::DataCr;
                 }
             } else {
                 self.place = self.step(bytes[at])?;
@@ -149,36 +149,36 @@ impl Decoder {
         Ok((data, at))
     }
 
-    fn step(&mut self, byte: u8) -> Result<Place, Malformed> {
+    fn step(&mut self, byte: u8) -> Result<ChunkPlace, Malformed> {
         Ok(match (self.place, byte) {
-            (Place::Size(digits), _) if byte.is_ascii_hexdigit() => {
+            (ChunkPlace::Size(digits), _) if byte.is_ascii_hexdigit() => {
                 if digits == DIGITS {
                     return Err(Malformed("a size of more than 16 digits"));
                 }
                 let digit = (byte as char).to_digit(16).unwrap_or_default();
                 self.left = self.left << 4 | u64::from(digit);
-                Place::Size(digits + 1)
+                ChunkPlace::Size(digits + 1)
             }
-            (Place::Size(1..) | Place::Space, b'\t' | b' ') => self.extra(Place::Space)?,
-            (Place::Size(1..) | Place::Space, b';') => self.extra(Place::Extension)?,
-            (Place::Size(1..) | Place::Space | Place::Extension, b'\r') => Place::SizeLf,
-            (Place::Extension, b'\t' | b' '..=b'~' | 0x80..) => self.extra(Place::Extension)?,
-            (Place::SizeLf, b'\n') if self.left == 0 => Place::Trailers,
-            (Place::SizeLf, b'\n') => Place::Data,
-            (Place::DataCr, b'\r') => Place::DataLf,
-            (Place::DataLf, b'\n') => Place::Size(0),
-            (Place::Trailers, _) => {
+            (ChunkPlace::Size(1..) | ChunkPlace::Space, b'\t' | b' ') => self.extra(ChunkPlace::Space)?,
+            (ChunkPlace::Size(1..) | ChunkPlace::Space, b';') => self.extra(ChunkPlace::Extension)?,
+            (ChunkPlace::Size(1..) | ChunkPlace::Space | ChunkPlace::Extension, b'\r') => ChunkPlace::SizeLf,
+            (ChunkPlace::Extension, b'\t' | b' '..=b'~' | 0x80..) => self.extra(ChunkPlace::Extension)?,
+            (ChunkPlace::SizeLf, b'\n') if self.left == 0 => ChunkPlace::Trailers,
+            (ChunkPlace::SizeLf, b'\n') => ChunkPlace::Data,
+            (ChunkPlace::DataCr, b'\r') => ChunkPlace::DataLf,
+            (ChunkPlace::DataLf, b'\n') => ChunkPlace::Size(0),
+            (ChunkPlace::Trailers, _) => {
                 self.trailers.push(byte);
                 let has_ended = byte == b'\n' && (self.trailers == b"\r\n" || self.trailers.ends_with(b"\r\n\r\n"));
-                self.extra(if has_ended { Place::End } else { Place::Trailers })?
+                self.extra(if has_ended { ChunkPlace::End } else { ChunkPlace::Trailers })?
             }
-            (Place::DataCr | Place::DataLf, _) => return Err(Malformed("a chunk that is longer than its size")),
+            (ChunkPlace::DataCr | ChunkPlace::DataLf, _) => return Err(Malformed("a chunk that is longer than its size")),
             _ => return Err(Malformed("a line that has no valid size")),
         })
     }
 
     /// Counts a byte that is neither of a size nor of the data.
-    fn extra(&mut self, place: Place) -> Result<Place, Malformed> {
+    fn extra(&mut self, place: ChunkPlace) -> Result<ChunkPlace, Malformed> {
         // The empty line at the end.
         if self.trailers != b"\r" && self.trailers != b"\r\n" {
             self.room = self.room.checked_sub(1).ok_or(Malformed("extensions or trailers that are too long"))?;

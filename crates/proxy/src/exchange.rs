@@ -15,7 +15,7 @@ use super::body::ResponseBody;
 use super::builder::Options;
 use super::failure::Failure;
 use super::fields;
-use super::gate::{Full, Gate, Place};
+use super::gate::{Full, Gate, RequestPlace};
 use super::health::Health;
 use super::http1::Http1;
 use super::http2::{self, Connections, Http2, Processed, Sender};
@@ -97,7 +97,7 @@ impl ProxyShared {
         answered
     }
 
-    async fn send(&self, request: Request<OutBody>, upload: Option<Arc<Upload>>, place: Place) -> Answered {
+    async fn send(&self, request: Request<OutBody>, upload: Option<Arc<Upload>>, place: RequestPlace) -> Answered {
         let mut response = self.exchange(request, upload).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Failure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
@@ -268,7 +268,7 @@ impl ProxyShared {
         mut request: Request<OutBody>,
         upload: Option<Arc<Upload>>,
         client: OnUpgrade,
-        place: Place,
+        place: RequestPlace,
     ) -> Answered {
         into_http1(&mut request, &self.origin);
         if self.gate.is_exceeded_by(self.pool.len()) {

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 /// The place of a request. Over HTTP/1.1 it is also that of its connection: a request takes an idle one first, and a
 /// connection becomes idle before its place is free. So there are never more connections than places.
-pub(crate) type Place = OwnedSemaphorePermit;
+pub(crate) type RequestPlace = OwnedSemaphorePermit;
 
 pub(crate) struct Gate {
     places: Arc<Semaphore>,
@@ -33,12 +33,12 @@ impl Gate {
     }
 
     /// Returns a place; `None` if the request has to wait. Requests that wait come first.
-    pub(crate) fn try_enter(&self) -> Option<Place> {
+    pub(crate) fn try_enter(&self) -> Option<RequestPlace> {
         Arc::clone(&self.places).try_acquire_owned().ok()
     }
 
     /// Waits for a place.
-    pub(crate) async fn enter(&self) -> Result<Place, Full> {
+    pub(crate) async fn enter(&self) -> Result<RequestPlace, Full> {
         let Some(_waiting) = Waiting::begin(&self.waiting, self.most_waiting) else { return Err(self.refuse()) };
         match timeout(self.patience, Arc::clone(&self.places).acquire_owned()).await {
             Ok(place) => Ok(place.expect("internal: the semaphore is never closed")),

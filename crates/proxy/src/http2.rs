@@ -15,7 +15,7 @@ use tokio::sync::{MutexGuard, Semaphore};
 use tokio::time::Instant;
 
 use super::failure::Failure;
-use super::gate::Place;
+use super::gate::RequestPlace;
 use super::request_body::OutBody;
 
 /// Bytes of a response that are read ahead of the client.
@@ -55,7 +55,7 @@ impl Default for Connections {
 
 impl Connections {
     /// Returns the connection for the next request, with a place if its window is wide.
-    pub(crate) fn choose(&self) -> (&Http2, Option<Place>) {
+    pub(crate) fn choose(&self) -> (&Http2, Option<RequestPlace>) {
         match Arc::clone(&self.places).try_acquire_owned() {
             Ok(place) => (&self.wide, Some(place)),
             Err(_) => (&self.narrow, None),

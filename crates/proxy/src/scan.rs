@@ -18,7 +18,7 @@ const TELLING: usize = 12;
 
 /// Position of the next byte: before the start line, in a line, or at the start of a line. `Cr`: after a CR there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum HeadPlace {
     Leading,
     LeadingCr,
     Line,
@@ -29,7 +29,7 @@ enum Place {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan {
-    place: Place,
+    place: HeadPlace,
     /// Bytes left of the limit.
     room: usize,
     /// The first bytes of the message.
@@ -40,7 +40,7 @@ pub(crate) struct Scan {
 impl Scan {
     #[inline]
     pub(crate) fn new(limit: usize) -> Self {
-        Self { place: Place::Leading, room: limit, first: [0; TELLING], first_len: 0 }
+        Self { place: HeadPlace::Leading, room: limit, first: [0; TELLING], first_len: 0 }
     }
 
     pub(crate) fn has_begun(&self) -> bool {
@@ -49,7 +49,7 @@ impl Scan {
 
     /// Returns whether the last byte was a CR that may begin the empty line of a final head.
     pub(crate) fn holds(&self) -> bool {
-        self.place == Place::StartCr && !self.is_interim()
+        self.place == HeadPlace::StartCr && !self.is_interim()
     }
 
     /// Scans `piece`, and returns the offset after the empty line if a final head ends in it. On error the state is
@@ -58,11 +58,11 @@ impl Scan {
     pub(crate) fn run(&mut self, piece: &[u8], limit: usize) -> Result<Option<usize>, InjectError> {
         let mut at = 0;
         let mut next = *self;
-        if !matches!(next.place, Place::Leading | Place::LeadingCr) {
+        if !matches!(next.place, HeadPlace::Leading | HeadPlace::LeadingCr) {
             next.note(piece);
         }
         while at < piece.len() {
-            if next.place == Place::Line {
+            if next.place == HeadPlace::Line {
                 // The place stays `Line`: skipped CRs have their LF, and a line that is not empty follows each LF.
                 let rest = &piece[at..];
                 let n = quiet(&rest[..rest.len().min(next.room)]);
@@ -72,23 +72,23 @@ impl Scan {
             next.room = next.room.checked_sub(1).ok_or(InjectError::TooLarge { limit })?;
             let byte = piece[at];
             next.place = match (next.place, byte) {
-                (Place::Leading | Place::LeadingCr, LF) => Place::Leading,
-                (Place::Leading, CR) => Place::LeadingCr,
-                (Place::Leading, _) => {
+                (HeadPlace::Leading | HeadPlace::LeadingCr, LF) => HeadPlace::Leading,
+                (HeadPlace::Leading, CR) => HeadPlace::LeadingCr,
+                (HeadPlace::Leading, _) => {
                     (next.first, next.first_len) = ([0; TELLING], 0);
                     next.note(&piece[at..]);
-                    Place::Line
+                    HeadPlace::Line
                 }
-                (Place::Line | Place::LineCr, LF) => Place::Start,
-                (Place::Line, CR) => Place::LineCr,
-                (Place::Start, CR) => Place::StartCr,
-                (Place::Start | Place::StartCr, LF) if next.is_interim() => {
+                (HeadPlace::Line | HeadPlace::LineCr, LF) => HeadPlace::Start,
+                (HeadPlace::Line, CR) => HeadPlace::LineCr,
+                (HeadPlace::Start, CR) => HeadPlace::StartCr,
+                (HeadPlace::Start | HeadPlace::StartCr, LF) if next.is_interim() => {
                     next.room = limit;
-                    Place::Leading
+                    HeadPlace::Leading
                 }
-                (Place::Start | Place::StartCr, LF) => return Ok(Some(at + 1)),
-                (Place::Line | Place::Start, _) => Place::Line,
-                (Place::LeadingCr | Place::LineCr | Place::StartCr, _) => return Err(InjectError::BareCr),
+                (HeadPlace::Start | HeadPlace::StartCr, LF) => return Ok(Some(at + 1)),
+                (HeadPlace::Line | HeadPlace::Start, _) => HeadPlace::Line,
+                (HeadPlace::LeadingCr | HeadPlace::LineCr | HeadPlace::StartCr, _) => return Err(InjectError::BareCr),
             };
             at += 1;
         }

@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::events;
-use super::gate::Place;
+use super::gate::RequestPlace;
 use super::head_first::HeadFirst;
 use super::stream::{Stream, inner};
 use millstream::copy::CopyError;
@@ -25,7 +25,7 @@ const PARTING: Duration = Duration::from_secs(10);
 
 /// Relays both ways between a client and the upstream, once both have changed, until both have ended or none has sent anything
 /// for `limit`. Keeps the place of the request.
-pub(crate) async fn tunnel(client: OnUpgrade, upstream: OnUpgrade, limit: Duration, _place: Place) {
+pub(crate) async fn tunnel(client: OnUpgrade, upstream: OnUpgrade, limit: Duration, _place: RequestPlace) {
     let (client, upstream) = match (client.await, upstream.await) {
         (Ok(client), Ok(upstream)) => (client, upstream),
         (Err(error), _) | (_, Err(error)) => return events::upstream_failed(&error),
