@@ -21,7 +21,7 @@ use super::op::sync::Sync;
 use super::program::Program;
 use super::room::Room;
 use super::slots::Ended;
-use super::step::Link;
+use super::step::StepLink;
 use super::sync::lock;
 
 const FILES: u32 = 8;
@@ -112,7 +112,7 @@ fn program(plan: &[Planned], file: &Arc<File>, alive: &Arc<AtomicUsize>) -> Prog
             Kind::Nop => program.push(Nop),
         }
         if step.is_hard {
-            program.set_link(Link::Hard);
+            program.set_link(StepLink::Hard);
         }
     }
     program

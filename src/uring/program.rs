@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::op::{Files, Operation, StepOutcome};
 use super::peer_waits::PeerWaits;
 use super::room::Need;
-use super::step::{Limit, Link, Step};
+use super::step::{Limit, StepLink, Step};
 
 #[cfg(uring)]
 mod submit;
@@ -89,7 +89,7 @@ impl Program {
         self.opens - 1
     }
 
-    pub(crate) fn set_link(&mut self, link: Link) {
+    pub(crate) fn set_link(&mut self, link: StepLink) {
         if let Some(step) = self.steps.last_mut() {
             step.link = link;
         }
@@ -154,7 +154,7 @@ impl Program {
                 let outcome = if cut { StepOutcome::Skipped } else { step.perform(&mut self.files, is_abandoned) };
                 step.outcome = Some(outcome);
             }
-            cut |= step.link == Link::Soft && !matches!(step.outcome, Some(StepOutcome::Done(_)));
+            cut |= step.link == StepLink::Soft && !matches!(step.outcome, Some(StepOutcome::Done(_)));
         }
         self.files.close_all();
     }

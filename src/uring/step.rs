@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) const CANCELED: i32 = Errno::CANCELED.raw_os_error();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum StepLink {
     /// The step was completed in full.
     Soft,
     /// The step has ended, with any outcome.
@@ -39,7 +39,7 @@ pub(super) enum Judgement {
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) op: Box<dyn Operation>,
-    pub(super) link: Link,
+    pub(super) link: StepLink,
     pub(super) limit: Option<Limit>,
     /// Whether the step runs after any outcome of the previous one. Only such steps follow it.
     pub(super) is_last: bool,
@@ -83,7 +83,7 @@ impl Step {
     pub(super) fn new(op: Box<dyn Operation>) -> Self {
         Self {
             op,
-            link: Link::Soft,
+            link: StepLink::Soft,
             limit: None,
             is_last: false,
             owed: 0,

@@ -21,7 +21,7 @@ const INBOX: usize = 32 * LEN;
 pub(crate) type Received = (Message, Option<OwnedFd>);
 
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct FrameLink {
     io: Arc<tokio::net::UnixStream>,
     /// Received bytes, of which those in `from..to` were not parsed.
     inbox: [u8; INBOX],
@@ -31,7 +31,7 @@ pub(crate) struct Link {
     rights: VecDeque<OwnedFd>,
 }
 
-impl Link {
+impl FrameLink {
     /// Panics outside a tokio runtime with I/O enabled.
     #[track_caller]
     pub(crate) fn new(stream: &UnixStream) -> Result<Self, SharedError> {
@@ -131,7 +131,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for FrameLink {
     fn drop(&mut self) {
         // Other descriptors of the socket may be open, in handles of the stream.
         rights::shut_down(self.socket().as_fd());

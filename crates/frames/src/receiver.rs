@@ -15,7 +15,7 @@ use super::credit::Credit;
 use super::error::SharedError;
 use super::frame::Frame;
 use super::ledger::Ledger;
-use super::link::{Link, Received};
+use super::link::{FrameLink, Received};
 use super::message::Message;
 use super::{memfd, rights};
 use millstream::internal::Silence;
@@ -60,7 +60,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// does not wait for its end.
 pub struct FrameReceiver {
     /// `None` after the end, or a failure.
-    link: Option<Link>,
+    link: Option<FrameLink>,
     ledger: Arc<Ledger>,
     silence: Silence,
     frame: Option<Frame>,
@@ -122,7 +122,7 @@ impl FrameReceiverBuilder {
     ///
     /// Panics outside a tokio runtime with I/O and time enabled.
     pub async fn handshake(self, stream: UnixStream) -> Result<FrameReceiver, SharedError> {
-        let link = Link::new(&stream)?;
+        let link = FrameLink::new(&stream)?;
         drop(stream);
         let hello = Message::Hello(self.credit);
         poll_fn(|cx| link.poll_send(cx, hello, None)).await.map_err(SharedError::io("greet the other process"))?;

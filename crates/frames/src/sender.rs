@@ -12,7 +12,7 @@ use http_body::Body;
 
 use super::credit::Credit;
 use super::error::SharedError;
-use super::link::Link;
+use super::link::FrameLink;
 use super::memfd;
 use super::message::Message;
 use millstream::internal::Silence;
@@ -46,7 +46,7 @@ use std::os::fd::{AsFd, OwnedFd};
 ///
 /// After the future of a method was dropped, some of the bytes may have been sent. Drop the sender then.
 pub struct FrameSender {
-    link: Link,
+    link: FrameLink,
     /// The credit that the other process has granted, within the limits of this side.
     granted: Credit,
     /// The unused part of it.
@@ -127,7 +127,7 @@ impl FrameSenderBuilder {
     ///
     /// Panics outside a tokio runtime with I/O and time enabled.
     pub async fn handshake(self, stream: UnixStream) -> Result<FrameSender, SharedError> {
-        let link = Link::new(&stream)?;
+        let link = FrameLink::new(&stream)?;
         drop(stream);
         let hello = Message::Hello(Credit::default());
         poll_fn(|cx| link.poll_send(cx, hello, None)).await.map_err(SharedError::io("greet the other process"))?;

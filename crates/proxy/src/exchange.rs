@@ -48,7 +48,7 @@ pub(crate) struct ProxyShared {
 }
 
 /// A connection for a request.
-enum Link {
+enum UpstreamLink {
     Http1(Http1),
     Http2(Sender),
 }
@@ -120,7 +120,7 @@ impl ProxyShared {
                 None => Box::pin(self.connect(http2)).await?,
             };
             may_fail &= is_kept;
-            let is_http2 = matches!(link, Link::Http2(_));
+            let is_http2 = matches!(link, UpstreamLink::Http2(_));
             let copy = (is_http2 || may_fail).then(|| head(&request));
             if let Some(upload) = &upload
                 && copy.is_some()
@@ -128,8 +128,8 @@ impl ProxyShared {
                 upload.keep(&self.room);
             }
             let sent = match link {
-                Link::Http1(connection) => self.by_http1(connection, request, upload.clone()).await,
-                Link::Http2(sender) => Box::pin(self.by_http2(http2, sender, request, upload.as_deref())).await,
+                UpstreamLink::Http1(connection) => self.by_http1(connection, request, upload.clone()).await,
+                UpstreamLink::Http2(sender) => Box::pin(self.by_http2(http2, sender, request, upload.as_deref())).await,
             };
             let failure = match sent {
                 Err(failure @ (Failure::Unsent(_) | Failure::Upstream(_))) => failure,
@@ -167,27 +167,27 @@ impl ProxyShared {
     }
 
     /// Returns a connection that is there.
-    fn kept(&self, http2: &Http2) -> Option<Link> {
+    fn kept(&self, http2: &Http2) -> Option<UpstreamLink> {
         let shared = if self.origin.has_http2() { http2.current(self.options.age) } else { None };
-        shared.map(Link::Http2).or_else(|| self.pool.take().map(Link::Http1))
+        shared.map(UpstreamLink::Http2).or_else(|| self.pool.take().map(UpstreamLink::Http1))
     }
 
     /// Returns the shared connection if there is one now, or a new one, and whether it was there.
-    async fn connect(&self, http2: &Http2) -> Result<(Link, bool), Failure> {
+    async fn connect(&self, http2: &Http2) -> Result<(UpstreamLink, bool), Failure> {
         let mut connecting = None;
         if self.origin.expects_http2() {
             // All wait for one connection.
             let turn = timeout(self.origin.limit, http2.connecting()).await.map_err(|_| Failure::Timeout)?;
             if let Some(sender) = http2.current(self.options.age) {
-                return Ok((Link::Http2(sender), true));
+                return Ok((UpstreamLink::Http2(sender), true));
             }
             // Unless the first has agreed on HTTP/1.1.
             connecting = Some(turn).filter(|_| self.origin.expects_http2());
         }
         let (stream, is_http2) = self.origin.connect(false).await?;
         let link = match is_http2 {
-            true => Link::Http2(http2.begin(stream, self.options.heads.bytes).await?),
-            false => Link::Http1(self.begin(stream)),
+            true => UpstreamLink::Http2(http2.begin(stream, self.options.heads.bytes).await?),
+            false => UpstreamLink::Http1(self.begin(stream)),
         };
         drop(connecting);
         Ok((link, false))

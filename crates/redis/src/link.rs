@@ -57,7 +57,7 @@ impl Server {
     }
 
     /// Connects. Replies of this connection may take up to `blocking` longer than the timeout.
-    pub(crate) async fn connect(&self, blocking: Duration) -> RedisResult<Link> {
+    pub(crate) async fn connect(&self, blocking: Duration) -> RedisResult<RedisLink> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeout))
             .set_response_timeout(Some(self.timeout.saturating_add(blocking)));
@@ -70,7 +70,7 @@ impl Server {
         hello.cmd("CLIENT").arg("ID").cmd("INFO").arg("server");
         let (client, info): (i64, String) = hello.query_async(&mut connection).await.map_err(explain)?;
         let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default().to_owned();
-        Ok(Link { connection, peer: Peer { run, client }, allowance, _driver: driver })
+        Ok(RedisLink { connection, peer: Peer { run, client }, allowance, _driver: driver })
     }
 
     async fn open(&self, config: AsyncConnectionConfig, allowance: &Allowance) -> RedisResult<Opened> {
@@ -119,20 +119,20 @@ pub(crate) struct Peer {
     client: i64,
 }
 
-pub(crate) struct Link {
+pub(crate) struct RedisLink {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) peer: Peer,
     pub(crate) allowance: Allowance,
     _driver: Option<Driver>,
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for RedisLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("peer", &self.peer).finish_non_exhaustive()
+        f.debug_struct("RedisLink").field("peer", &self.peer).finish_non_exhaustive()
     }
 }
 
-impl Link {
+impl RedisLink {
     /// Ensures that Redis executes no more commands of the connection `old`, even buffered ones.
     ///
     /// Redis reads a connection after its peer has closed it, so an abandoned append may be executed later. Closing the

@@ -15,7 +15,7 @@ use super::backoff::Backoff;
 use super::entry::Entry;
 use super::error::{code, describe};
 use super::id::Id;
-use super::link::Link;
+use super::link::RedisLink;
 use super::seen::{Seen, Verdict};
 use super::shared::RedisShared;
 use super::sizes::Plan;
@@ -33,7 +33,7 @@ pub(crate) struct Shelf {
 
 #[derive(Debug, Default)]
 struct Kept {
-    idle: Vec<Link>,
+    idle: Vec<RedisLink>,
     backoff: Backoff,
     outage: Option<Outage>,
 }
@@ -54,7 +54,7 @@ enum Failure {
 }
 
 impl Shelf {
-    pub(crate) fn new(link: Link) -> Self {
+    pub(crate) fn new(link: RedisLink) -> Self {
         let kept = Kept { idle: vec![link], ..Kept::default() };
         Self { turns: Semaphore::new(LINKS), kept: Mutex::new(kept) }
     }

@@ -13,7 +13,7 @@ use super::allowance::REPLY_MAX;
 use super::backoff::Backoff;
 use super::entry::Entry;
 use super::id::Id;
-use super::link::Link;
+use super::link::RedisLink;
 use super::seen::{Seen, Verdict};
 use super::shared::RedisShared;
 use super::sizes::Plan;
@@ -91,7 +91,7 @@ impl Tail {
         }
     }
 
-    async fn look(&self, shared: &RedisShared, link: &mut Link, plan: Plan, wait: bool) -> RedisResult<Vec<Entry>> {
+    async fn look(&self, shared: &RedisShared, link: &mut RedisLink, plan: Plan, wait: bool) -> RedisResult<Vec<Entry>> {
         link.allowance.set(plan.reply);
         let mut look = pipe();
         if wait {
@@ -106,7 +106,7 @@ impl Tail {
     }
 
     /// Goes back to the end of a log that became shorter, for example after a fail-over or because it was removed.
-    async fn step_back(&mut self, shared: &RedisShared, link: &mut Link) -> RedisResult<()> {
+    async fn step_back(&mut self, shared: &RedisShared, link: &mut RedisLink) -> RedisResult<()> {
         let end = end(&shared.key, link).await?;
         if end < self.cursor {
             self.cursor = end;
@@ -152,7 +152,7 @@ impl Tail {
     }
 }
 
-pub(crate) async fn end(key: &str, link: &mut Link) -> RedisResult<Id> {
+pub(crate) async fn end(key: &str, link: &mut RedisLink) -> RedisResult<Id> {
     link.allowance.set(REPLY_MAX);
     let last =
         cmd("XREVRANGE").arg(key).arg("+").arg("-").arg("COUNT").arg(1).query_async(&mut link.connection).await?;

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::backoff::Backoff;
 use super::entry::{Entry, Fields};
 use super::id::Id;
-use super::link::{Link, Peer};
+use super::link::{RedisLink, Peer};
 use super::seen::Stamp;
 use super::shared::RedisShared;
 use super::stats::Part;
@@ -41,7 +41,7 @@ fn batch() -> impl FnMut(&Fields) -> bool {
 #[derive(Debug)]
 pub(crate) struct Writer {
     batch: Vec<Append<Fields>>,
-    link: Option<Link>,
+    link: Option<RedisLink>,
     /// Connection that sent the batch, if its outcome is unknown.
     sent_by: Option<Peer>,
     /// An entry known to be in the log, by any writer: the next entry of this writer is after it.
@@ -128,7 +128,7 @@ impl Writer {
     }
 }
 
-async fn last_of(shared: &RedisShared, link: &mut Link, after: Id) -> RedisResult<Option<(u64, Id)>> {
+async fn last_of(shared: &RedisShared, link: &mut RedisLink, after: Id) -> RedisResult<Option<(u64, Id)>> {
     let mut end = "+".to_owned();
     loop {
         let plan = shared.sizes.plan(SEARCH);

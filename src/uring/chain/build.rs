@@ -9,13 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::super::op::open::{Close, Dir, Open};
-use super::super::op::path::{Link as HardLink, Rename, Unlink};
+use super::super::op::path::{StepLink as HardLink, Rename, Unlink};
 use super::super::op::rw::{Nop, Read, Write};
 use super::super::op::sync::{Allocate, Sync as FileSync};
 use super::super::op::transfer::{Send as SocketSend, Splice};
 use super::super::op::{Operation, Target};
 use super::super::program::Program;
-use super::super::step::Link;
+use super::super::step::StepLink;
 use super::report::{ChainError, StepLabel, Steps};
 use super::{ChainReport, OpenOptions};
 use crate::sys::fd;
@@ -265,7 +265,7 @@ impl Chain {
     #[doc(alias = "IOSQE_IO_HARDLINK")]
     pub fn hardlink(self) -> Self {
         let mut chain = self.needs_a_step();
-        chain.program.set_link(Link::Hard);
+        chain.program.set_link(StepLink::Hard);
         chain
     }
 

@@ -51,18 +51,18 @@ impl Operation for Unlink {
 }
 
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct HardLink {
     from: Name,
     to: Name,
 }
 
-impl Link {
+impl HardLink {
     pub(crate) fn new(from: Name, to: Name) -> Self {
         Self { from, to }
     }
 }
 
-impl Operation for Link {
+impl Operation for HardLink {
     fn perform(&mut self, _: &mut Files, _: usize) -> io::Result<u32> {
         let ((from_dir, from), (to_dir, to)) = (&self.from, &self.to);
         path::link_blocking((from_dir.at(), from), (to_dir.at(), to)).map(|()| 0)

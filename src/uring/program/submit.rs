@@ -6,7 +6,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::op::{FileUse, StepOutcome};
 use super::super::room::Need;
-use super::super::step::{CANCELED, Judgement, Link, RETRIES, Step};
+use super::super::step::{CANCELED, Judgement, StepLink, RETRIES, Step};
 use super::{Program, Verdict};
 
 pub(in super::super) struct Piece {
@@ -61,7 +61,7 @@ impl Program {
             }
             // A ready descriptor does not mean that the step is done.
             is_over = step.is_waiting();
-            may_go_on &= step.link == Link::Hard || step.op.stops_links();
+            may_go_on &= step.link == StepLink::Hard || step.op.stops_links();
             Some((n, step))
         })
     }
@@ -87,13 +87,13 @@ impl Program {
             let linked = nth + 1 < todo.len();
             let link = match step.link {
                 _ if !linked => Flags::empty(),
-                Link::Soft => Flags::IO_LINK,
-                Link::Hard => Flags::IO_HARDLINK,
+                StepLink::Soft => Flags::IO_LINK,
+                StepLink::Hard => Flags::IO_HARDLINK,
             };
             let mut entry = step.entry(&self.files);
             if let Some(limit) = &mut step.limit {
                 // A time limit belongs to the preceding entry, which must be soft-linked to it.
-                entry = entry.flags(if step.link == Link::Hard { Flags::IO_HARDLINK } else { Flags::IO_LINK });
+                entry = entry.flags(if step.link == StepLink::Hard { Flags::IO_HARDLINK } else { Flags::IO_LINK });
                 pieces.push(Piece { entry, step: n, is_limit: false, linked: true });
                 // The kernel measures the time of later steps, whose start is unknown.
                 let is_first = nth == 0;
@@ -166,7 +166,7 @@ impl Program {
             };
             left |= step.outcome.is_none();
             moved |= step.outcome.is_some() || step.op.bytes() > bytes;
-            if step.link == Link::Soft && cut.is_none() && !matches!(step.outcome, Some(StepOutcome::Done(_))) {
+            if step.link == StepLink::Soft && cut.is_none() && !matches!(step.outcome, Some(StepOutcome::Done(_))) {
                 cut = Some(step.outcome.is_none());
             }
         }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rustix::io::Errno;
 
 use super::super::op::sync::Sync;
-use super::super::step::Link;
+use super::super::step::StepLink;
 use super::*;
 
 /// Runs a program on a fake ring whose entries end as `script` decides.
@@ -55,14 +55,14 @@ fn steps_after_a_failed_sync_do_not_run() {
         program
     };
     let failed = StepOutcome::Failed(Errno::IO.raw_os_error());
-    for (link, behind, len) in [(Link::Soft, StepOutcome::Skipped, 10), (Link::Hard, StepOutcome::Done(10), 20)] {
+    for (link, behind, len) in [(StepLink::Soft, StepOutcome::Skipped, 10), (StepLink::Hard, StepOutcome::Done(10), 20)] {
         let file = file();
         let done = run(build(&file, link), once(1, Act::Fail(Errno::IO)));
         assert_eq!(outcomes(&done), [StepOutcome::Done(10), failed, behind]);
         assert_eq!(contents(&file).len(), len);
     }
     let file = file();
-    let done = run(build(&file, Link::Soft), |_| Act::Do);
+    let done = run(build(&file, StepLink::Soft), |_| Act::Do);
     assert_eq!(outcomes(&done), [StepOutcome::Done(10), StepOutcome::Done(0), StepOutcome::Done(10)]);
 }
 
@@ -71,7 +71,7 @@ fn a_hard_link_goes_on_behind_a_failure() {
     let file = file();
     let mut program = Program::new();
     program.push(write(&file, 0, pattern(10)));
-    program.set_link(Link::Hard);
+    program.set_link(StepLink::Hard);
     program.push(write(&file, 100, pattern(10)));
     program.push(write(&file, 200, pattern(10)));
     let done = run(program, once(0, Act::Fail(Errno::IO)));
@@ -96,7 +96,7 @@ fn a_short_step_with_a_hard_link_is_resumed_alone() {
     let file = file();
     let mut program = Program::new();
     program.push(write(&file, 0, pattern(10)));
-    program.set_link(Link::Hard);
+    program.set_link(StepLink::Hard);
     program.push(write(&file, 10, [9; 5].to_vec()));
     let mut writes = 0;
     let done = run(program, move |sqe| {
@@ -138,7 +138,7 @@ fn a_step_that_never_moves_fails_in_the_end() {
 
 #[test]
 fn a_time_limit_that_expires_is_a_failure_of_its_step() {
-    for (link, behind) in [(Link::Soft, StepOutcome::Skipped), (Link::Hard, StepOutcome::Done(10))] {
+    for (link, behind) in [(StepLink::Soft, StepOutcome::Skipped), (StepLink::Hard, StepOutcome::Done(10))] {
         let file = file();
         let mut program = Program::new();
         program.push(write(&file, 0, pattern(10)));

@@ -4,7 +4,7 @@ use io_uring::opcode;
 use io_uring::squeue::Entry;
 
 use super::super::submit::Submit;
-use super::{Files, Link, Rename, Unlink};
+use super::{Files, HardLink, Rename, Unlink};
 
 impl Submit for Rename {
     fn code(&self) -> u8 {
@@ -29,7 +29,7 @@ impl Submit for Unlink {
     }
 }
 
-impl Submit for Link {
+impl Submit for HardLink {
     fn code(&self) -> u8 {
         opcode::LinkAt::CODE
     }
