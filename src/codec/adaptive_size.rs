@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum SizeStep {
         Came(usize),
         Full,
         Left(usize),
@@ -153,7 +153,7 @@ mod tests {
         fn it_stays_in_its_bounds(
             min in 1usize..10_000, more in 0usize..100_000, start in 0usize..200_000,
             steps in proptest::collection::vec((0u64..300, prop_oneof![
-                (0usize..200_000).prop_map(Step::Came), Just(Step::Full), (0usize..200_000).prop_map(Step::Left),
+                (0usize..200_000).prop_map(SizeStep::Came), Just(SizeStep::Full), (0usize..200_000).prop_map(SizeStep::Left),
             ]), 0..200),
         ) {
             let mut buffer = AdaptiveSize::new(min..=min + more, start);
@@ -162,15 +162,15 @@ mod tests {
                 let before = buffer.size();
                 ms += later;
                 match step {
-                    Step::Came(n) => buffer.came(n, at(ms)),
-                    Step::Full => buffer.is_full(at(ms)),
-                    Step::Left(n) => buffer.left(n, at(ms)),
+                    SizeStep::Came(n) => buffer.came(n, at(ms)),
+                    SizeStep::Full => buffer.is_full(at(ms)),
+                    SizeStep::Left(n) => buffer.left(n, at(ms)),
                 }
                 let size = buffer.size();
                 prop_assert!((min..=min + more).contains(&size));
                 prop_assert!(size <= before.saturating_mul(2) && size >= before / 2, "{before} to {size} in one step");
                 if size > before {
-                    prop_assert!(matches!(step, Step::Left(_)), "grows only when bytes were drained");
+                    prop_assert!(matches!(step, SizeStep::Left(_)), "grows only when bytes were drained");
                 }
             }
         }

@@ -27,15 +27,15 @@ const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n
 
 /// A step of a connection. Each is an allocation of its own, so that a connection needs only the memory of its step: a
 /// response that was taken over needs a tenth of what hyper needs.
-pub(super) type Step = Pin<Box<dyn Future<Output = Next> + Send>>;
+pub(super) type ConnectionStep = Pin<Box<dyn Future<Output = Next> + Send>>;
 
 pub(super) enum Next {
-    Step(Step),
+    Step(ConnectionStep),
     Ended(Result<(), BoxError>),
 }
 
 /// Runs a connection to its end.
-pub(super) async fn run(mut step: Step) -> Result<(), BoxError> {
+pub(super) async fn run(mut step: ConnectionStep) -> Result<(), BoxError> {
     loop {
         match step.await {
             Next::Step(next) => step = next,
@@ -45,7 +45,7 @@ pub(super) async fn run(mut step: Step) -> Result<(), BoxError> {
 }
 
 /// Begins a connection whose version was not negotiated.
-pub(super) fn connection<I, S>(protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> Step
+pub(super) fn connection<I, S>(protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
@@ -60,7 +60,7 @@ where
     })
 }
 
-pub(super) fn speak<I, S>(version: Version, protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> Step
+pub(super) fn speak<I, S>(version: Version, protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
@@ -92,7 +92,7 @@ where
 }
 
 /// Speaks HTTP/1 by hyper, until the connection ends, its response switches protocols, or can be taken over.
-fn one<I, S>(protocols: Arc<Protocols>, stream: I, adapter: Adapter<S>) -> Step
+fn one<I, S>(protocols: Arc<Protocols>, stream: I, adapter: Adapter<S>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
@@ -152,7 +152,7 @@ where
 }
 
 /// Writes the head of the response that switches protocols, and gives the stream to the service.
-fn switch<I, S>(mut connection: http1::UpgradeableConnection<I, Adapter<S>>, conn_state: Arc<ConnState>) -> Step
+fn switch<I, S>(mut connection: http1::UpgradeableConnection<I, Adapter<S>>, conn_state: Arc<ConnState>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     S: HttpService,
@@ -167,7 +167,7 @@ where
 }
 
 /// Writes the body of a response.
-fn drive<I, S>(protocols: Arc<Protocols>, mut driver: Driver<I>, adapter: Adapter<S>) -> Step
+fn drive<I, S>(protocols: Arc<Protocols>, mut driver: Driver<I>, adapter: Adapter<S>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
@@ -195,7 +195,7 @@ fn cut(conn_state: &ConnState) {
 }
 
 /// Waits for the next request without hyper.
-fn rest<I, S>(protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> Step
+fn rest<I, S>(protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,

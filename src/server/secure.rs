@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::adapter::Adapter;
 use super::conn_state::ShutdownPhase;
-use super::connection::{Next, Step, connection, speak};
+use super::connection::{Next, ConnectionStep, connection, speak};
 use super::http_service::HttpService;
 use super::protocols::Protocols;
 use super::supervise::aborted;
@@ -13,7 +13,7 @@ use crate::net::{Rewind, TakeOver};
 use crate::server::tls::{ClientCertificate, Tls};
 
 /// Begins a connection over TLS.
-pub(super) fn secure<I, S>(tls: Tls, protocols: Arc<Protocols>, stream: I, mut adapter: Adapter<S>) -> Step
+pub(super) fn secure<I, S>(tls: Tls, protocols: Arc<Protocols>, stream: I, mut adapter: Adapter<S>) -> ConnectionStep
 where
     I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,

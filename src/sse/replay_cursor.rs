@@ -32,7 +32,7 @@ enum CursorState {
     Page(VecDeque<Bytes>, Arc<str>, Room),
 }
 
-pub(super) enum Step {
+pub(super) enum CursorStep {
     Frame(Bytes),
     Ring(Start),
 }
@@ -48,18 +48,18 @@ impl ReplayCursor {
 
     /// Also returns `Pending` if the log has not started or is not far enough; the caller registers the waker for that.
     /// A frame ends with the event that reaches `most` bytes.
-    pub(super) fn poll(&mut self, shared: &HubShared, cx: &mut Context<'_>, most: usize) -> Poll<Step> {
+    pub(super) fn poll(&mut self, shared: &HubShared, cx: &mut Context<'_>, most: usize) -> Poll<CursorStep> {
         loop {
             match &mut self.state {
                 CursorState::Next => match self.begin(shared) {
-                    Begin::Ring(start) => return Poll::Ready(Step::Ring(start)),
+                    Begin::Ring(start) => return Poll::Ready(CursorStep::Ring(start)),
                     Begin::Later => {
                         // Hubs differ only by events in flight. An id that does not arrive within the queue is unknown.
                         let head = shared.head();
                         if head - *self.ahead.get_or_insert(head) <= shared.config.queue {
                             return Poll::Pending;
                         }
-                        return Poll::Ready(Step::Ring(shared.begin_here(Gap::expired(None))));
+                        return Poll::Ready(CursorStep::Ring(shared.begin_here(Gap::expired(None))));
                     }
                     Begin::Log(upto) => {
                         let room = Room::for_page();
@@ -78,13 +78,13 @@ impl ReplayCursor {
                             ReplayError::Unknown => Gap::expired(None),
                             ReplayError::Unreachable(_) => Gap::unreachable(),
                         };
-                        return Poll::Ready(Step::Ring(shared.begin_here(gap)));
+                        return Poll::Ready(CursorStep::Ring(shared.begin_here(gap)));
                     }
                 },
                 CursorState::Page(frames, after, room) => match take(frames, most) {
                     Some(frame) => {
                         room.set(room.bytes() - frame.len());
-                        return Poll::Ready(Step::Frame(frame));
+                        return Poll::Ready(CursorStep::Frame(frame));
                     }
                     None => {
                         self.after = Arc::clone(after);

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use super::gap::Gap;
 use super::gzip::{Deflater, Gzip};
 use super::piece::Piece;
-use super::replay_cursor::{ReplayCursor, Step};
+use super::replay_cursor::{ReplayCursor, CursorStep};
 use super::shared::{Begin, Permit, Start};
 use super::sinks::{self, Attached, Frames, Outcome, Sink};
 use super::state::{Cursor, Form, Read};
@@ -245,8 +245,8 @@ impl Seat {
                 // The reader reconnects and continues where it was.
                 Source::ReplayCursor(_) if ends => return Poll::Ready(None),
                 Source::ReplayCursor(replay_cursor) => match replay_cursor.poll(shared, cx, frame_max(gzip)) {
-                    Poll::Ready(Step::Frame(frame)) => return Poll::Ready(Some(own(gzip, frame))),
-                    Poll::Ready(Step::Ring((cursor, missed))) => {
+                    Poll::Ready(CursorStep::Frame(frame)) => return Poll::Ready(Some(own(gzip, frame))),
+                    Poll::Ready(CursorStep::Ring((cursor, missed))) => {
                         *source = Source::Ring(cursor);
                         *gap = missed.map(Gap::encode);
                         continue;

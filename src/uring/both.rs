@@ -68,7 +68,7 @@ pub(super) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Optio
 #[test]
 fn nothing_runs_after_a_failure() {
     use super::op::open::{Close, Dir, Open};
-    use super::op::path::{Link, Rename, Unlink};
+    use super::op::path::{HardLink, Rename, Unlink};
     use super::op::rw::{Nop, Read, Write};
     use super::op::stat::Stat;
     use super::op::sync::{Allocate, Sync};
@@ -121,7 +121,7 @@ fn nothing_runs_after_a_failure() {
     fails(|| Stat::new(Target::Opened(0)));
     fails(|| Rename::new(missing(), missing(), RenameFlags::empty()));
     fails(|| Unlink::new(missing()));
-    fails(|| Link::new(missing(), missing()));
+    fails(|| HardLink::new(missing(), missing()));
     fails(|| Splice::new((null(true), None), (null(false), None), 10));
     fails(|| Send::new(pipe(), bytes()));
 }

@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::op::{Files, Operation, StepOutcome};
 use super::peer_waits::PeerWaits;
 use super::room::Need;
-use super::step::{Limit, StepLink, Step};
+use super::step::{Limit, StepLink, ProgramStep};
 
 #[cfg(uring)]
 mod submit;
@@ -33,7 +33,7 @@ pub(crate) enum Verdict {
 
 /// Operations in order, with their progress.
 pub(crate) struct Program {
-    steps: Vec<Step>,
+    steps: Vec<ProgramStep>,
     files: Files,
     opens: usize,
     retries: u32,
@@ -73,12 +73,12 @@ impl Program {
     }
 
     pub(crate) fn push(&mut self, op: impl Operation) {
-        self.steps.push(Step::new(Box::new(op)));
+        self.steps.push(ProgramStep::new(Box::new(op)));
     }
 
     /// Appends a step that may run even if the previous step failed. Its outcome is ignored.
     pub(crate) fn push_last(&mut self, op: impl Operation) {
-        let mut step = Step::new(Box::new(op));
+        let mut step = ProgramStep::new(Box::new(op));
         step.is_last = true;
         self.steps.push(step);
     }

@@ -37,7 +37,7 @@ pub(super) enum Judgement {
 }
 
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct ProgramStep {
     pub(super) op: Box<dyn Operation>,
     pub(super) link: StepLink,
     pub(super) limit: Option<Limit>,
@@ -79,7 +79,7 @@ impl Limit {
     }
 }
 
-impl Step {
+impl ProgramStep {
     pub(super) fn new(op: Box<dyn Operation>) -> Self {
         Self {
             op,

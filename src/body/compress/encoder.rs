@@ -30,7 +30,7 @@ pub(super) enum Op {
 
 /// What a step has done.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct EncoderStep {
     pub(super) read: usize,
     pub(super) written: usize,
     /// Whether the operation is complete. Otherwise it continues with more room for output.
@@ -79,7 +79,7 @@ impl Encoder {
     /// # Panics
     ///
     /// If memory is exhausted.
-    pub(super) fn step(&mut self, op: Op, input: &[u8], output: &mut [u8]) -> Step {
+    pub(super) fn step(&mut self, op: Op, input: &[u8], output: &mut [u8]) -> EncoderStep {
         match self {
             Self::Gzip(deflate) => gzip(deflate, op, input, output),
             Self::Brotli(state) => brotli(state, op, input, output),
@@ -88,7 +88,7 @@ impl Encoder {
     }
 }
 
-fn gzip(deflate: &mut flate2::Compress, op: Op, input: &[u8], output: &mut [u8]) -> Step {
+fn gzip(deflate: &mut flate2::Compress, op: Op, input: &[u8], output: &mut [u8]) -> EncoderStep {
     let flush = match op {
         Op::Process => FlushCompress::None,
         Op::Flush => FlushCompress::Sync,
@@ -103,10 +103,10 @@ fn gzip(deflate: &mut flate2::Compress, op: Op, input: &[u8], output: &mut [u8])
         Op::Flush => written < output.len(),
         Op::Finish => status == Status::StreamEnd,
     };
-    Step { read, written, done }
+    EncoderStep { read, written, done }
 }
 
-fn brotli(state: &mut BrotliEncoderStateStruct<StandardAlloc>, op: Op, input: &[u8], output: &mut [u8]) -> Step {
+fn brotli(state: &mut BrotliEncoderStateStruct<StandardAlloc>, op: Op, input: &[u8], output: &mut [u8]) -> EncoderStep {
     let operation = match op {
         Op::Process => BrotliEncoderOperation::BROTLI_OPERATION_PROCESS,
         Op::Flush => BrotliEncoderOperation::BROTLI_OPERATION_FLUSH,
@@ -130,7 +130,7 @@ fn brotli(state: &mut BrotliEncoderStateStruct<StandardAlloc>, op: Op, input: &[
         Op::Flush => !state.has_more_output(),
         Op::Finish => state.is_finished(),
     };
-    Step { read, written, done }
+    EncoderStep { read, written, done }
 }
 
 fn zstd(
@@ -138,7 +138,7 @@ fn zstd(
     op: Op,
     input: &[u8],
     output: &mut [u8],
-) -> std::io::Result<Step> {
+) -> std::io::Result<EncoderStep> {
     let mut from = InBuffer::around(input);
     let mut to = OutBuffer::around(output);
     let done = match op {
@@ -149,7 +149,7 @@ fn zstd(
         Op::Flush => encoder.flush(&mut to)? == 0,
         Op::Finish => encoder.finish(&mut to, false)? == 0,
     };
-    Ok(Step { read: from.pos(), written: to.pos(), done })
+    Ok(EncoderStep { read: from.pos(), written: to.pos(), done })
 }
 
 impl fmt::Debug for Encoder {

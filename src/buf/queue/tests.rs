@@ -7,7 +7,7 @@ use std::io::{Read, Seek, Write};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum QueueStep {
     Copy(Vec<u8>),
     Give(Vec<u8>),
     Hold(usize, usize),
@@ -19,13 +19,13 @@ const POOL: usize = 4000;
 const FILE: usize = if cfg!(miri) { 40 << 10 } else { 1 << 20 };
 
 #[cfg(not(miri))]
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<QueueStep>> {
     let step = prop_oneof![
-        proptest::collection::vec(any::<u8>(), 0..9000).prop_map(Step::Copy),
-        proptest::collection::vec(any::<u8>(), 0..2000).prop_map(Step::Give),
-        (0..POOL, 0..POOL).prop_map(|(a, b)| Step::Hold(a.min(b), a.max(b))),
-        (0..FILE, 0..FILE).prop_map(|(a, b)| Step::File(a.min(b), a.max(b))),
-        (0usize..FILE).prop_map(Step::Advance),
+        proptest::collection::vec(any::<u8>(), 0..9000).prop_map(QueueStep::Copy),
+        proptest::collection::vec(any::<u8>(), 0..2000).prop_map(QueueStep::Give),
+        (0..POOL, 0..POOL).prop_map(|(a, b)| QueueStep::Hold(a.min(b), a.max(b))),
+        (0..FILE, 0..FILE).prop_map(|(a, b)| QueueStep::File(a.min(b), a.max(b))),
+        (0usize..FILE).prop_map(QueueStep::Advance),
     ];
     proptest::collection::vec(step, 0..40)
 }
@@ -70,23 +70,23 @@ proptest! {
 fn bytes_of_every_kind_come_out_as_they_went_in() {
     let steps = || {
         vec![
-            Step::Copy(vec![1; 100]),
-            Step::Hold(0, KEEP_MIN),
-            Step::Hold(KEEP_MIN, POOL),
-            Step::Advance(600),
-            Step::File(5000, 5000 + KEEP_MIN),
-            Step::Give(vec![2; 700]),
-            Step::File(100, 100 + FILE_MIN),
-            Step::File(100 + FILE_MIN, 200 + FILE_MIN),
-            Step::Copy(vec![3; 600]),
-            Step::Advance(3000),
-            Step::Give(vec![4; 10]),
+            QueueStep::Copy(vec![1; 100]),
+            QueueStep::Hold(0, KEEP_MIN),
+            QueueStep::Hold(KEEP_MIN, POOL),
+            QueueStep::Advance(600),
+            QueueStep::File(5000, 5000 + KEEP_MIN),
+            QueueStep::Give(vec![2; 700]),
+            QueueStep::File(100, 100 + FILE_MIN),
+            QueueStep::File(100 + FILE_MIN, 200 + FILE_MIN),
+            QueueStep::Copy(vec![3; 600]),
+            QueueStep::Advance(3000),
+            QueueStep::Give(vec![4; 10]),
         ]
     };
     (1..if cfg!(miri) { 2 } else { 4 }).for_each(|slots| comes_out(steps(), slots));
 }
 
-fn comes_out(steps: Vec<Step>, slots: usize) {
+fn comes_out(steps: Vec<QueueStep>, slots: usize) {
     let mut lease = pool::lease_block(POOL);
     lease.extend_from_slice(&(0..POOL).map(|i| (i % 253) as u8).collect::<Vec<_>>());
     let held: Bytes = lease.freeze();
@@ -98,23 +98,23 @@ fn comes_out(steps: Vec<Step>, slots: usize) {
     let mut model: VecDeque<u8> = VecDeque::new();
     for step in steps {
         match step {
-            Step::Copy(bytes) => {
+            QueueStep::Copy(bytes) => {
                 assert!(!push(&mut queue, &bytes));
                 model.extend(bytes);
             }
-            Step::Give(bytes) => {
+            QueueStep::Give(bytes) => {
                 assert_eq!(queue.push_bytes(bytes.clone().into()), bytes.len() >= GIVEN_MIN);
                 model.extend(bytes);
             }
-            Step::Hold(a, b) => {
+            QueueStep::Hold(a, b) => {
                 assert_eq!(push(&mut queue, &held[a..b]), b - a >= KEEP_MIN);
                 model.extend(&held[a..b]);
             }
-            Step::File(a, b) => {
+            QueueStep::File(a, b) => {
                 assert!(push(&mut queue, &mapped[a..b]) || b - a < KEEP_MIN);
                 model.extend(&mapped[a..b]);
             }
-            Step::Advance(n) => {
+            QueueStep::Advance(n) => {
                 let got = take(&mut queue, slots, n);
                 let expected: Vec<u8> = model.drain(..got.len()).collect();
                 assert_eq!(got, expected);

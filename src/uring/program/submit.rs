@@ -6,7 +6,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::op::{FileUse, StepOutcome};
 use super::super::room::Need;
-use super::super::step::{CANCELED, Judgement, StepLink, RETRIES, Step};
+use super::super::step::{CANCELED, Judgement, StepLink, RETRIES, ProgramStep};
 use super::{Program, Verdict};
 
 pub(in super::super) struct Piece {
@@ -52,7 +52,7 @@ impl Program {
     }
 
     /// Returns the steps to submit together: up to the first one after which the kernel would wrongly continue.
-    fn todo(&self) -> impl Iterator<Item = (usize, &Step)> {
+    fn todo(&self) -> impl Iterator<Item = (usize, &ProgramStep)> {
         let (mut may_go_on, mut is_over) = (true, false);
         let left = self.steps.iter().enumerate().filter(|(_, step)| step.outcome.is_none());
         left.map_while(move |(n, step)| {
@@ -147,7 +147,7 @@ impl Program {
         let mut refused = None;
         let is_spent = self.retries >= RETRIES;
         // Plain calls cannot reach files in the ring's table.
-        let is_out_of_reach = self.steps.iter().any(Step::has_opened);
+        let is_out_of_reach = self.steps.iter().any(ProgramStep::has_opened);
         for (n, step) in self.steps.iter_mut().enumerate().filter(|(_, step)| step.outcome.is_none()) {
             let bytes = step.op.bytes();
             step.outcome = match step.result.take() {

@@ -4,7 +4,7 @@ use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
 
 use super::super::op::{FileUse, Files, Progress, StepOutcome};
-use super::{CANCELED, Judgement, Limit, Step};
+use super::{CANCELED, Judgement, Limit, ProgramStep};
 use crate::sys::errno::Errno;
 
 /// `ERESTARTSYS`, the kernel's internal code of an interrupted call, which `IORING_OP_SPLICE` returns.
@@ -23,7 +23,7 @@ impl Limit {
     }
 }
 
-impl Step {
+impl ProgramStep {
     /// Returns whether this step opened a file, which may be closed by now.
     pub(in super::super) fn has_opened(&self) -> bool {
         let is_done = matches!(self.outcome, Some(StepOutcome::Done(_))) || matches!(self.result, Some(Ok(_)));
@@ -106,8 +106,8 @@ mod tests {
         Arc::new(std::fs::File::open("/dev/null").unwrap()).into()
     }
 
-    fn write() -> Step {
-        Step::new(Box::new(Write::next(file(), Bytes::from_static(b"0123456789"))))
+    fn write() -> ProgramStep {
+        ProgramStep::new(Box::new(Write::next(file(), Bytes::from_static(b"0123456789"))))
     }
 
     fn errno(errno: Errno) -> Result<u32, i32> {
@@ -150,7 +150,7 @@ mod tests {
         assert!(matches!(step.judge(Ok(4), false), Judgement::Again), "a poll result is not a number of bytes");
         assert!(!step.is_waiting());
         ended(step.judge(Ok(10), false), StepOutcome::Done(10));
-        let mut step = Step::new(Box::new(Read::new(file(), 0, 10)));
+        let mut step = ProgramStep::new(Box::new(Read::new(file(), 0, 10)));
         assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
         assert!(!step.is_waiting());
         ended(step.judge(errno(Errno::AGAIN), true), StepOutcome::Failed(Errno::AGAIN.raw_os_error()));
@@ -161,16 +161,16 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&file, [7; 100]).unwrap();
         let open = || Target::from(Arc::new(std::fs::File::open(&file).unwrap()));
-        let mut step = Step::new(Box::new(Read::new(open(), 40, 100)));
+        let mut step = ProgramStep::new(Box::new(Read::new(open(), 40, 100)));
         assert!(matches!(step.judge(Ok(0), false), Judgement::Again));
         assert!(matches!(step.judge(Ok(0), true), Judgement::Refused(_)));
-        let mut step = Step::new(Box::new(Read::new(open(), 100, 100)));
+        let mut step = ProgramStep::new(Box::new(Read::new(open(), 100, 100)));
         ended(step.judge(Ok(0), false), StepOutcome::Short(0));
     }
 
     #[test]
     fn what_must_not_be_repeated_is_not() {
-        let close = || Step::new(Box::new(Close::fd(std::fs::File::open("/dev/null").unwrap().into())));
+        let close = || ProgramStep::new(Box::new(Close::fd(std::fs::File::open("/dev/null").unwrap().into())));
         for (errno, outcome) in [
             (Errno::INTR, StepOutcome::Done(0)),
             (Errno::INVAL, StepOutcome::Failed(Errno::INVAL.raw_os_error())),
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn an_abandoned_job_does_nothing_more() {
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
-        let mut step = Step::new(Box::new(Read::next(Arc::new(reader).into(), 1)));
+        let mut step = ProgramStep::new(Box::new(Read::next(Arc::new(reader).into(), 1)));
         let mut asked = 0;
         let outcome = step.perform(&mut Files::default(), || {
             asked += 1;
