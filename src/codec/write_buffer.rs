@@ -50,7 +50,7 @@ pub(super) struct WriteBuffer<W> {
     flat: Option<usize>,
     cuts: Cuts,
     unflushed: bool,
-    failure: Option<Failure>,
+    failure: Option<WriteFailure>,
     /// Totals since the last write: calls, bytes copied, bytes kept.
     uncounted: (u64, usize, usize),
 }
@@ -65,13 +65,13 @@ struct Cuts {
 
 /// The reason why nothing more can be written. It is kept because every later call returns it.
 #[derive(Debug)]
-struct Failure {
+struct WriteFailure {
     kind: io::ErrorKind,
     errno: Option<i32>,
     text: String,
 }
 
-impl Failure {
+impl WriteFailure {
     fn of(error: &io::Error) -> Self {
         Self { kind: error.kind(), errno: error.raw_os_error(), text: error.to_string() }
     }
@@ -181,7 +181,7 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
     }
 
     pub(super) fn fail(&mut self, error: io::Error) -> io::Error {
-        self.failure.get_or_insert_with(|| Failure::of(&error));
+        self.failure.get_or_insert_with(|| WriteFailure::of(&error));
         self.lose();
         error
     }

@@ -66,21 +66,21 @@ pub(super) struct Engine {
     stats: Stats,
 }
 
-struct Failure {
+struct CopyFailure {
     step: Step,
     at_source: bool,
     error: io::Error,
 }
 
-fn at_source(step: Step) -> impl FnOnce(io::Error) -> Failure {
-    move |error| Failure { step, at_source: true, error }
+fn at_source(step: Step) -> impl FnOnce(io::Error) -> CopyFailure {
+    move |error| CopyFailure { step, at_source: true, error }
 }
 
-fn at_target(step: Step) -> impl FnOnce(io::Error) -> Failure {
-    move |error| Failure { step, at_source: false, error }
+fn at_target(step: Step) -> impl FnOnce(io::Error) -> CopyFailure {
+    move |error| CopyFailure { step, at_source: false, error }
 }
 
-type Polled = Poll<Result<(), Failure>>;
+type Polled = Poll<Result<(), CopyFailure>>;
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -275,7 +275,7 @@ impl Engine {
         }
     }
 
-    fn start(&mut self, work: impl FnOnce() -> Done + Send + 'static) -> Result<(), Failure> {
+    fn start(&mut self, work: impl FnOnce() -> Done + Send + 'static) -> Result<(), CopyFailure> {
         self.job = Some(BlockingTask::start(|| Ok(work())).map_err(at_target(Step::Start))?);
         Ok(())
     }
@@ -295,7 +295,7 @@ impl Engine {
         }
     }
 
-    fn tell(&mut self, src: &mut dyn Source, dst: &mut dyn Target) -> Result<(), Failure> {
+    fn tell(&mut self, src: &mut dyn Source, dst: &mut dyn Target) -> Result<(), CopyFailure> {
         self.from.tell(src.end()).map_err(at_source(Step::Inspect))?;
         self.to.tell(dst.end()).map_err(at_target(Step::Inspect))
     }

@@ -28,7 +28,7 @@ use self::state::EgressState;
 use super::options::{Options, Receive};
 use super::profile::{Profile, ProfileCell};
 use super::send_strategy::{SendStrategy, StrategySwitch};
-use super::socket_writer::{Failure, SocketWriter};
+use super::socket_writer::{SendFailure, SocketWriter};
 use super::stats::{KernelStats, Reason, Record, StreamStats};
 use crate::buf::origin::{Origin, OriginSlice, OriginSlices};
 use crate::buf::queue::Queue;
@@ -214,7 +214,7 @@ impl Egress {
             self.writer.meter.frame();
             // Copying a short slice may read beyond the end of its file.
             if slices.iter().any(OriginSlice::is_torn) {
-                return Poll::Ready(Err(self.fail_now(&mut state, Failure::Torn)));
+                return Poll::Ready(Err(self.fail_now(&mut state, SendFailure::Torn)));
             }
             // Written only under the lock, so a plain store suffices; an atomic increment costs more than the copy.
             self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);

@@ -38,22 +38,22 @@ pub(super) struct SocketWriter {
 
 /// Permanent failure of sending, which later calls return again.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Failure {
+pub(super) enum SendFailure {
     Errno(Errno),
     /// The file behind a response became shorter than its announced length.
     Torn,
 }
 
-impl From<Failure> for io::Error {
-    fn from(failure: Failure) -> Self {
+impl From<SendFailure> for io::Error {
+    fn from(failure: SendFailure) -> Self {
         match failure {
-            Failure::Errno(errno) => errno.into(),
-            Failure::Torn => Self::new(io::ErrorKind::UnexpectedEof, "the file shrank while it was being sent"),
+            SendFailure::Errno(errno) => errno.into(),
+            SendFailure::Torn => Self::new(io::ErrorKind::UnexpectedEof, "the file shrank while it was being sent"),
         }
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for SendFailure {
     fn from(error: io::Error) -> Self {
         match Errno::from_io_error(&error) {
             // The file no longer backs the mapping of a slice.
@@ -114,7 +114,7 @@ impl SocketWriter {
 
     /// Sends `queue` until the socket is full; pieces of files by `sendfile` if `files`. `None` means that the socket
     /// is full and that the waker is armed, unless [`is_unwatched`](Self::is_unwatched).
-    pub(super) fn send_queue(&self, queue: &mut Queue, files: bool) -> Result<Option<()>, Failure> {
+    pub(super) fn send_queue(&self, queue: &mut Queue, files: bool) -> Result<Option<()>, SendFailure> {
         while !queue.is_empty() {
             let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
             let sent = match queue.front(&mut iov, files) {
@@ -139,7 +139,7 @@ impl SocketWriter {
         queue: &mut Queue,
         slices: OriginSlices<'_>,
         files: bool,
-    ) -> Result<Option<usize>, Failure> {
+    ) -> Result<Option<usize>, SendFailure> {
         let has_file = || files && slices.iter().any(OriginSlice::is_sent_from_file);
         let io_slices = slices.io_slices();
         if queue.is_empty() && io_slices.len() <= IOV_LIMIT && !has_file() {
@@ -161,7 +161,7 @@ impl SocketWriter {
 
     /// Sends all of `queue`, which fits one call, and the memory at the front of `slices` in one call, and a following
     /// piece of a file in another. Returns the number of bytes sent.
-    fn send_both(&self, queue: &Queue, slices: OriginSlices<'_>, files: bool) -> Result<Option<usize>, Failure> {
+    fn send_both(&self, queue: &Queue, slices: OriginSlices<'_>, files: bool) -> Result<Option<usize>, SendFailure> {
         let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
         let from_queue = queue.pieces().zip(&mut iov).map(|(piece, slot)| *slot = IoSlice::new(piece)).count();
         let (mut used, mut offered) = (from_queue, queue.len());
@@ -209,12 +209,12 @@ impl SocketWriter {
 
     /// Evaluates the result of a send by the ring of the memory at the front of `queue`. Returns the bytes sent, or
     /// `None` if the socket had no room. The waker is not armed then.
-    pub(super) fn sent(&self, queue: &Queue, result: Result<usize, Errno>) -> Result<Option<usize>, Failure> {
+    pub(super) fn sent(&self, queue: &Queue, result: Result<usize, Errno>) -> Result<Option<usize>, SendFailure> {
         match result {
             Ok(n) => {
                 self.meter.sent(n, Way::Ring);
                 // Checked after the send, as in `send_memory`, and also before it.
-                if queue.is_torn(IOV_LIMIT, true) { Err(Failure::Torn) } else { Ok(Some(n)) }
+                if queue.is_torn(IOV_LIMIT, true) { Err(SendFailure::Torn) } else { Ok(Some(n)) }
             }
             // The ring did not accept or support it: a plain call decides.
             Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::NOMEM | Errno::NOBUFS) => Ok(None),
@@ -228,19 +228,19 @@ impl SocketWriter {
         slices: &[IoSlice<'_>],
         more: bool,
         is_torn: impl Fn() -> bool,
-    ) -> Result<Option<usize>, Failure> {
+    ) -> Result<Option<usize>, SendFailure> {
         // The kernel refuses slices of a mapping without its file, but not the zeros that replaced them for another
         // reader. These may appear during the call, so the check is repeated afterwards.
         if is_torn() {
-            return Err(Failure::Torn);
+            return Err(SendFailure::Torn);
         }
         let sent = self.send(Way::Call, |fd| call::send(fd, slices, more))?;
-        if sent.is_some() && is_torn() { Err(Failure::Torn) } else { Ok(sent) }
+        if sent.is_some() && is_torn() { Err(SendFailure::Torn) } else { Ok(sent) }
     }
 
-    fn send_file(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Option<usize>, Failure> {
+    fn send_file(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Option<usize>, SendFailure> {
         let sent = self.send(Way::Sendfile, |fd| call::send_file(fd, file, offset, len.min(SENDFILE_MAX)))?;
-        if sent == Some(0) { Err(Failure::Torn) } else { Ok(sent) }
+        if sent == Some(0) { Err(SendFailure::Torn) } else { Ok(sent) }
     }
 
     /// Runs `send`, which uses `way`. Returns `None` if the socket has no room; the waker is armed then, unless
@@ -249,7 +249,7 @@ impl SocketWriter {
         &self,
         way: Way,
         mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> Result<Option<usize>, Failure> {
+    ) -> Result<Option<usize>, SendFailure> {
         // Without the readiness that the runtime's driver knows: looking it up costs more than it saves, as most sockets
         // have room, and no task may drive the driver.
         let mut sent = send(self.socket.as_fd());
@@ -305,8 +305,8 @@ mod tests {
             assert!(matches!(sent(errno), Ok(None)), "{errno}");
         }
         for errno in [Errno::PIPE, Errno::CONNRESET, Errno::TIMEDOUT] {
-            assert!(matches!(sent(errno), Err(Failure::Errno(failure)) if failure == errno), "{errno}");
+            assert!(matches!(sent(errno), Err(SendFailure::Errno(failure)) if failure == errno), "{errno}");
         }
-        assert!(matches!(sent(Errno::FAULT), Err(Failure::Torn)));
+        assert!(matches!(sent(Errno::FAULT), Err(SendFailure::Torn)));
     }
 }

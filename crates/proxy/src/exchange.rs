@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::body::ResponseBody;
 use super::builder::Options;
-use super::failure::Failure;
+use super::failure::RequestFailure;
 use super::fields;
 use super::gate::{Full, Gate, RequestPlace};
 use super::health::Health;
@@ -53,7 +53,7 @@ enum UpstreamLink {
     Http2(Sender),
 }
 
-type Answered = Result<Response<ResponseBody>, Failure>;
+type Answered = Result<Response<ResponseBody>, RequestFailure>;
 
 impl ProxyShared {
     pub(crate) fn new(origin: Origin, options: Options) -> Self {
@@ -70,11 +70,11 @@ impl ProxyShared {
             Some(place) => place,
             None => {
                 // Otherwise it would wait for a refusal. A trial that is dropped has no effect.
-                self.health.admit(has_body).map(drop).map_err(Failure::Open)?;
-                Box::pin(self.gate.enter()).await.map_err(|Full| Failure::Full)?
+                self.health.admit(has_body).map(drop).map_err(RequestFailure::Open)?;
+                Box::pin(self.gate.enter()).await.map_err(|Full| RequestFailure::Full)?
             }
         };
-        let trial = self.health.admit(has_body).map_err(Failure::Open)?;
+        let trial = self.health.admit(has_body).map_err(RequestFailure::Open)?;
         let Outgoing { request, upload, change } = outgoing;
         let mut answered = match change {
             None => self.send(request, upload.clone(), place).await,
@@ -84,13 +84,13 @@ impl ProxyShared {
         if let Some(upload) = &upload {
             upload.settle();
             if let Some(status) = upload.failed().filter(|_| answered.is_err()) {
-                answered = Err(Failure::Upload(status));
+                answered = Err(RequestFailure::Upload(status));
             }
         }
         match &answered {
             Ok(_) => trial.answered(),
             // The client may be what is slow.
-            Err(Failure::Timeout) if upload.is_some_and(|upload| !upload.has_ended()) => drop(trial),
+            Err(RequestFailure::Timeout) if upload.is_some_and(|upload| !upload.has_ended()) => drop(trial),
             Err(failure) if failure.is_of_upstream() => trial.failed(),
             Err(_) => drop(trial),
         }
@@ -100,7 +100,7 @@ impl ProxyShared {
     async fn send(&self, request: Request<OutBody>, upload: Option<Arc<Upload>>, place: RequestPlace) -> Answered {
         let mut response = self.exchange(request, upload).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Failure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
+            return Err(RequestFailure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
         }
         response.body_mut().hold(place);
         self.finish(&mut response)?;
@@ -132,7 +132,7 @@ impl ProxyShared {
                 UpstreamLink::Http2(sender) => Box::pin(self.by_http2(http2, sender, request, upload.as_deref())).await,
             };
             let failure = match sent {
-                Err(failure @ (Failure::Unsent(_) | Failure::Upstream(_))) => failure,
+                Err(failure @ (RequestFailure::Unsent(_) | RequestFailure::Upstream(_))) => failure,
                 Err(failure) => return Err(failure),
                 Ok(mut response) => {
                     response.body_mut().hold_window(wide, http2::NARROW.into());
@@ -140,9 +140,9 @@ impl ProxyShared {
                 }
             };
             let cost = match &failure {
-                Failure::Unsent(_) if is_http2 => 1,
-                Failure::Unsent(_) => REFUSED,
-                Failure::Upstream(error) => match http2::processed(error) {
+                RequestFailure::Unsent(_) if is_http2 => 1,
+                RequestFailure::Unsent(_) => REFUSED,
+                RequestFailure::Upstream(error) => match http2::processed(error) {
                     Processed::Unseen => 1,
                     Processed::Refused => REFUSED,
                     Processed::Maybe if std::mem::take(&mut may_fail) => REFUSED,
@@ -155,7 +155,7 @@ impl ProxyShared {
             }
             left -= cost;
             request = match (failure, copy) {
-                (Failure::Unsent(request), _) => *request,
+                (RequestFailure::Unsent(request), _) => *request,
                 (failure, None) => return Err(failure),
                 (failure, Some(head)) => {
                     let body = upload.as_ref().map_or_else(|| Some(OutBody::empty()), Upload::again);
@@ -173,11 +173,11 @@ impl ProxyShared {
     }
 
     /// Returns the shared connection if there is one now, or a new one, and whether it was there.
-    async fn connect(&self, http2: &Http2) -> Result<(UpstreamLink, bool), Failure> {
+    async fn connect(&self, http2: &Http2) -> Result<(UpstreamLink, bool), RequestFailure> {
         let mut connecting = None;
         if self.origin.expects_http2() {
             // All wait for one connection.
-            let turn = timeout(self.origin.limit, http2.connecting()).await.map_err(|_| Failure::Timeout)?;
+            let turn = timeout(self.origin.limit, http2.connecting()).await.map_err(|_| RequestFailure::Timeout)?;
             if let Some(sender) = http2.current(self.options.age) {
                 return Ok((UpstreamLink::Http2(sender), true));
             }
@@ -198,7 +198,7 @@ impl ProxyShared {
     }
 
     /// Waits for the head of a response, as long as the upload makes progress.
-    async fn in_time<T>(&self, upload: Option<&Upload>, answered: impl Future<Output = T>) -> Result<T, Failure> {
+    async fn in_time<T>(&self, upload: Option<&Upload>, answered: impl Future<Output = T>) -> Result<T, RequestFailure> {
         let mut answered = pin!(answered);
         let mut seen = 0;
         loop {
@@ -206,7 +206,7 @@ impl ProxyShared {
                 Ok(answer) => return Ok(answer),
                 Err(_) => match upload.map_or(0, Upload::frames) {
                     frames if frames != seen => seen = frames,
-                    _ => return Err(Failure::Timeout),
+                    _ => return Err(RequestFailure::Timeout),
                 },
             }
         }
@@ -222,8 +222,8 @@ impl ProxyShared {
         into_http1(&mut request, &self.origin);
         let answered = self.in_time(upload.as_deref(), connection.send(request)).await?;
         let response = answered.map_err(|mut failed| match failed.take_message() {
-            Some(request) => Failure::Unsent(Box::new(request)),
-            None => Failure::Upstream(failed.into_error()),
+            Some(request) => RequestFailure::Unsent(Box::new(request)),
+            None => RequestFailure::Upstream(failed.into_error()),
         })?;
         let persists = response.version() == Version::HTTP_11 && !fields::closes(response.headers());
         let pool = persists.then(|| Arc::clone(&self.pool));
@@ -251,7 +251,7 @@ impl ProxyShared {
         let answered = self.in_time(upload, http2::send(sender, request)).await.and_then(|answered| answered);
         match &answered {
             Ok(_) => {}
-            Err(Failure::Upstream(error)) if http2::is_of_stream(error) => {}
+            Err(RequestFailure::Upstream(error)) if http2::is_of_stream(error) => {}
             // The connection has ended, or may be dead.
             Err(_) => http2.forget(number),
         }
@@ -278,11 +278,11 @@ impl ProxyShared {
         let (stream, _) = self.origin.connect(true).await?;
         let connection = self.begin(stream);
         let answered = self.in_time(upload.as_deref(), connection.upgrade(request)).await?;
-        let response = answered.map_err(Failure::Upstream)?;
+        let response = answered.map_err(RequestFailure::Upstream)?;
         let has_changed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         let protocol = fields::upgrade(response.headers()).filter(|_| has_changed);
         if has_changed && protocol.is_none() {
-            return Err(Failure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
+            return Err(RequestFailure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
         }
         let mut response = response.map(|body| self.spawned(body));
         self.finish(&mut response)?;
@@ -297,21 +297,21 @@ impl ProxyShared {
     }
 
     /// Changes the fields of a response for the client.
-    fn finish(&self, response: &mut Response<ResponseBody>) -> Result<(), Failure> {
+    fn finish(&self, response: &mut Response<ResponseBody>) -> Result<(), RequestFailure> {
         let came_by = response.version();
         let fields = response.headers_mut();
         if fields.len() > self.options.heads.fields {
-            return Err(Failure::Invalid(format!("the response has {} header fields", fields.len())));
+            return Err(RequestFailure::Invalid(format!("the response has {} header fields", fields.len())));
         }
         if fields::has_other_coding(fields) {
-            return Err(Failure::Invalid("the response has a transfer coding other than chunked".to_owned()));
+            return Err(RequestFailure::Invalid("the response has a transfer coding other than chunked".to_owned()));
         }
         if fields.contains_key(TRANSFER_ENCODING) {
             // RFC 9112 §6.3: the coding overrides the length.
             fields.remove(CONTENT_LENGTH);
         }
         if !fields::has_one_length(fields) {
-            return Err(Failure::Invalid("the response has no valid length".to_owned()));
+            return Err(RequestFailure::Invalid("the response has no valid length".to_owned()));
         }
         fields::remove_hop_by_hop(fields);
         fields::add_via(fields, came_by);

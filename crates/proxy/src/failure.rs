@@ -16,7 +16,7 @@ use super::request_body::OutBody;
 use millstream::net::ConnectError;
 
 /// A request that has got no response from the upstream.
-pub(crate) enum Failure {
+pub(crate) enum RequestFailure {
     /// A request that this proxy does not pass on.
     Refused(StatusCode, &'static str),
     /// Too many requests are in progress.
@@ -36,7 +36,7 @@ pub(crate) enum Failure {
     Timeout,
 }
 
-impl Failure {
+impl RequestFailure {
     /// Returns whether the upstream is to blame, and not the request, its client or this proxy.
     pub(crate) fn is_of_upstream(&self) -> bool {
         !matches!(self, Self::Refused(..) | Self::Full | Self::Open(_) | Self::Upload(_) | Self::Invalid(_))

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::{MutexGuard, Semaphore};
 use tokio::time::Instant;
 
-use super::failure::Failure;
+use super::failure::RequestFailure;
 use super::gate::RequestPlace;
 use super::request_body::OutBody;
 
@@ -118,7 +118,7 @@ impl Http2 {
     }
 
     /// Begins to use a connection for all requests. `head` is the maximum size of the head of a response.
-    pub(crate) async fn begin<S>(&self, stream: S, head: usize) -> Result<Sender, Failure>
+    pub(crate) async fn begin<S>(&self, stream: S, head: usize) -> Result<Sender, RequestFailure>
     where
         S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     {
@@ -127,7 +127,7 @@ impl Http2 {
         builder.max_header_list_size(head.try_into().unwrap_or(u32::MAX));
         builder.initial_max_send_streams(AT_FIRST);
         builder.timer(TokioTimer::new()).keep_alive_interval(PING);
-        let (sender, connection) = builder.handshake(stream).await.map_err(Failure::Upstream)?;
+        let (sender, connection) = builder.handshake(stream).await.map_err(RequestFailure::Upstream)?;
         let mut current = self.lock();
         current.last += 1;
         let sender = Sender { sender, number: current.last, since: Instant::now() };
@@ -150,13 +150,13 @@ impl Http2 {
 }
 
 /// Sends a request and receives the head of its response.
-pub(crate) async fn send(mut sender: Sender, request: Request<OutBody>) -> Result<Response<Incoming>, Failure> {
+pub(crate) async fn send(mut sender: Sender, request: Request<OutBody>) -> Result<Response<Incoming>, RequestFailure> {
     let answered = sender.sender.try_send_request(request);
     // A sender that is kept while the request waits would hold the request, if the connection ends before hyper takes it.
     drop(sender);
     answered.await.map_err(|mut failed| match failed.take_message() {
-        Some(request) => Failure::Unsent(Box::new(request)),
-        None => Failure::Upstream(failed.into_error()),
+        Some(request) => RequestFailure::Unsent(Box::new(request)),
+        None => RequestFailure::Upstream(failed.into_error()),
     })
 }
 
@@ -206,7 +206,7 @@ mod tests {
         let request = Request::get("http://mill/").body(OutBody::empty()).unwrap();
         let sending = tokio::time::timeout(Duration::from_secs(3600), send(sender, request));
         let failed = sending.await.expect("no response in an hour");
-        assert!(matches!(failed, Err(Failure::Upstream(_))));
+        assert!(matches!(failed, Err(RequestFailure::Upstream(_))));
         assert!(http2.current(Duration::MAX).is_none(), "the connection is used no more");
         swallowing.abort();
     }

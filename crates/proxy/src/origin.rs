@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[cfg(feature = "__tls")]
 use super::error::HandshakeError;
-use super::failure::Failure;
+use super::failure::RequestFailure;
 #[cfg(feature = "__tls")]
 use super::secure::Secure;
 use super::stream::Stream;
@@ -56,12 +56,12 @@ impl Origin {
     }
 
     /// Connects; with `http1`, for HTTP/1.1 only. Also returns whether HTTP/2 is spoken.
-    pub(crate) async fn connect(&self, http1: bool) -> Result<(Stream, bool), Failure> {
+    pub(crate) async fn connect(&self, http1: bool) -> Result<(Stream, bool), RequestFailure> {
         let connecting = self.upstream.connect(self.limit);
         #[cfg(feature = "__tls")]
         if let Some(secure) = &self.secure {
             let deadline = tokio::time::Instant::now().checked_add(self.limit);
-            let Stream::Tcp(stream) = connecting.await.map_err(Failure::Connect)? else {
+            let Stream::Tcp(stream) = connecting.await.map_err(RequestFailure::Connect)? else {
                 unreachable!("internal: a secured address is one of TCP");
             };
             let shaking = secure.connect(stream, http1);
@@ -69,7 +69,7 @@ impl Origin {
                 Some(deadline) => tokio::time::timeout_at(deadline, shaking).await.map_err(std::io::Error::from),
                 None => Ok(shaking.await),
             };
-            let failed = |error| Failure::Handshake(HandshakeError::new(&self.upstream, error));
+            let failed = |error| RequestFailure::Handshake(HandshakeError::new(&self.upstream, error));
             let stream = shaken.and_then(|shaken| shaken).map_err(failed)?;
             let is_http2 = stream.is_http2();
             if !http1 {
@@ -78,6 +78,6 @@ impl Origin {
             return Ok((Stream::Tls(stream), is_http2));
         }
         let _ = http1;
-        Ok((connecting.await.map_err(Failure::Connect)?, self.upstream.is_http2()))
+        Ok((connecting.await.map_err(RequestFailure::Connect)?, self.upstream.is_http2()))
     }
 }

@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::builder::ProxyBuilder;
 use super::error::ConfigError;
 use super::exchange::ProxyShared;
-use super::failure::Failure;
+use super::failure::RequestFailure;
 use super::origin::Origin;
 use super::request::Outgoing;
 use super::request_body::BoxError;
@@ -203,7 +203,7 @@ where
                 Ok(outgoing) => shared.answer(outgoing).await,
                 Err(failure) => Err(failure),
             };
-            let mut response = answered.unwrap_or_else(Failure::into_response);
+            let mut response = answered.unwrap_or_else(RequestFailure::into_response);
             let is_read = upload.map_or(!has_body, |upload| upload.has_ended());
             if !is_read && version < Version::HTTP_2 && response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 // hyper closes the connection if the rest of the body is not there when the response ends.

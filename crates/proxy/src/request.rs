@@ -10,7 +10,7 @@ use http_body::Body;
 use hyper::upgrade::OnUpgrade;
 
 use super::builder::Options;
-use super::failure::Failure;
+use super::failure::RequestFailure;
 use super::fields;
 use super::origin::Origin;
 use super::request_body::{BoxError, OutBody, Upload};
@@ -25,7 +25,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(crate) fn new<B>(mut request: Request<B>, origin: &Origin, options: &Options) -> Result<Self, Failure>
+    pub(crate) fn new<B>(mut request: Request<B>, origin: &Origin, options: &Options) -> Result<Self, RequestFailure>
     where
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
@@ -34,21 +34,21 @@ impl Outgoing {
             Some(path) if *request.method() != Method::CONNECT => rooted(path),
             _ => {
                 let text = "this proxy forwards requests with a path only";
-                return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
+                return Err(RequestFailure::Refused(StatusCode::NOT_IMPLEMENTED, text));
             }
         };
         if fields::ends_here(&mut request) {
             return Err(match *request.method() {
-                Method::OPTIONS => Failure::Refused(StatusCode::OK, "this proxy forwards requests"),
-                _ => Failure::Refused(StatusCode::NOT_IMPLEMENTED, "this proxy forwards requests and shows none"),
+                Method::OPTIONS => RequestFailure::Refused(StatusCode::OK, "this proxy forwards requests"),
+                _ => RequestFailure::Refused(StatusCode::NOT_IMPLEMENTED, "this proxy forwards requests and shows none"),
             });
         }
         if fields::has_other_coding(request.headers()) {
             let text = "this proxy passes on no transfer coding but chunked";
-            return Err(Failure::Refused(StatusCode::NOT_IMPLEMENTED, text));
+            return Err(RequestFailure::Refused(StatusCode::NOT_IMPLEMENTED, text));
         }
         if !fields::has_one_length(request.headers_mut()) {
-            return Err(Failure::Refused(StatusCode::BAD_REQUEST, "the request has no valid length"));
+            return Err(RequestFailure::Refused(StatusCode::BAD_REQUEST, "the request has no valid length"));
         }
         let may_change = origin.has_http1() && version == Version::HTTP_11;
         let protocol = fields::upgrade(request.headers()).filter(|_| may_change);

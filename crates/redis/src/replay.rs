@@ -46,7 +46,7 @@ struct Outage {
     error: RedisError,
 }
 
-enum Failure {
+enum ReplayFailure {
     TooLong(RedisError),
     Refused(RedisError),
     /// No connection or no reply; another attempt may succeed. Holds the start of this attempt, if it was made.
@@ -128,18 +128,18 @@ impl Shelf {
                     let more = entries.len() > plan.entries;
                     return Ok((entries, more));
                 }
-                Err(Failure::TooLong(_)) if !plan.is_large => shared.sizes.refused(plan),
-                Err(Failure::Lost(e, began)) => match self.lost(&e, began, came, shared.server.timeout) {
+                Err(ReplayFailure::TooLong(_)) if !plan.is_large => shared.sizes.refused(plan),
+                Err(ReplayFailure::Lost(e, began)) => match self.lost(&e, began, came, shared.server.timeout) {
                     Some(wait) => sleep(wait).await,
                     None => return Err(e),
                 },
-                Err(Failure::TooLong(e) | Failure::Refused(e)) => return Err(e),
+                Err(ReplayFailure::TooLong(e) | ReplayFailure::Refused(e)) => return Err(e),
             }
         }
     }
 
     /// Makes one attempt. Dropping the future drops the connection, and the pending reply with it.
-    async fn ask(&self, shared: &RedisShared, range: &Cmd, plan: Plan) -> Result<Vec<Entry>, Failure> {
+    async fn ask(&self, shared: &RedisShared, range: &Cmd, plan: Plan) -> Result<Vec<Entry>, ReplayFailure> {
         let turns = if plan.is_large { LINKS } else { 1 };
         // The semaphore is never closed.
         let _turn = self.turns.acquire_many(turns as u32).await;
@@ -148,10 +148,10 @@ impl Shelf {
             Some(link) => link,
             None => {
                 if let Some(outage) = self.kept().outage.as_ref().filter(|outage| began < outage.until) {
-                    return Err(Failure::Lost(outage.error.clone(), None));
+                    return Err(ReplayFailure::Lost(outage.error.clone(), None));
                 }
                 let connected = shared.server.connect(Duration::ZERO).await;
-                connected.map_err(|e| Failure::Lost(e, Some(began)))?
+                connected.map_err(|e| ReplayFailure::Lost(e, Some(began)))?
             }
         };
         link.allowance.set(plan.reply);
@@ -165,12 +165,12 @@ impl Shelf {
                     kept.idle.push(link);
                 }
                 drop(kept);
-                Entry::all(entries).map_err(Failure::Refused)
+                Entry::all(entries).map_err(ReplayFailure::Refused)
             }
-            Err(e) if link.allowance.was_exceeded() => Err(Failure::TooLong(e)),
-            Err(e) if is_refusal(&e) => Err(Failure::Refused(e)),
+            Err(e) if link.allowance.was_exceeded() => Err(ReplayFailure::TooLong(e)),
+            Err(e) if is_refusal(&e) => Err(ReplayFailure::Refused(e)),
             // The connection may have been lost earlier, while it was idle.
-            Err(e) => Err(Failure::Lost(e, Some(began))),
+            Err(e) => Err(ReplayFailure::Lost(e, Some(began))),
         }
     }
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::{Engine, Failure, Polled, at_source, at_target};
+use super::{Engine, CopyFailure, Polled, at_source, at_target};
 use crate::copy::ends::{End, Source, Target};
 use crate::copy::jobs::{self, Done, is_refusal};
 use crate::copy::pipes;
@@ -66,7 +66,7 @@ impl Engine {
     }
 
     /// Returns how many bytes can be taken without blocking on the disk; `None` if a job loads some first.
-    fn warm(&mut self, room: u64) -> Result<Option<u64>, Failure> {
+    fn warm(&mut self, room: u64) -> Result<Option<u64>, CopyFailure> {
         let Some(open) = self.from.file() else { return Ok(Some(room)) };
         let (at, len) = (open.position, open.left().min(room).min(WINDOW));
         if len == 0 {
@@ -170,7 +170,7 @@ impl Engine {
         Poll::Ready(Ok(()))
     }
 
-    pub(super) fn apply(&mut self, done: Done) -> Result<(), Failure> {
+    pub(super) fn apply(&mut self, done: Done) -> Result<(), CopyFailure> {
         match done {
             Done::Warmed(up_to) => self.warm = up_to.map_err(at_source(Step::Read))?,
             Done::Moved(moved) => {

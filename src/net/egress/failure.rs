@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
-use super::super::socket_writer::Failure;
+use super::super::socket_writer::SendFailure;
 use super::{Egress, EgressState};
 use crate::counters::log;
 use crate::counters::{Counter, count};
@@ -19,12 +19,12 @@ use crate::sys::socket;
 
 impl Egress {
     /// Records that sending has failed, for a later call to return. Waiting bytes are lost.
-    pub(super) fn fail(&self, state: &mut EgressState, failure: Failure) {
+    pub(super) fn fail(&self, state: &mut EgressState, failure: SendFailure) {
         state.failure = Some(failure);
         state.unreported = true;
         self.failed.store(true, Ordering::Relaxed);
         state.lose(&self.writer.meter);
-        if matches!(failure, Failure::Torn) {
+        if matches!(failure, SendFailure::Torn) {
             count(Counter::TornFiles, 1);
             log::file_torn();
             // The reset tells the peer that the message is incomplete, and wakes a reading task.
@@ -36,12 +36,12 @@ impl Egress {
     pub(super) fn give_up(&self) {
         let mut state = self.state();
         socket::reset(self.as_fd());
-        self.fail(&mut state, Failure::Errno(Errno::TIMEDOUT));
+        self.fail(&mut state, SendFailure::Errno(Errno::TIMEDOUT));
         self.sent(state);
     }
 
     /// As [`fail`](Self::fail), for a call that returns the error itself.
-    pub(super) fn fail_now(&self, state: &mut EgressState, failure: Failure) -> io::Error {
+    pub(super) fn fail_now(&self, state: &mut EgressState, failure: SendFailure) -> io::Error {
         self.fail(state, failure);
         self.mark_reported(state);
         failure.into()
@@ -50,7 +50,7 @@ impl Egress {
     pub(super) fn mark_reported(&self, state: &mut EgressState) {
         state.unreported = false;
         // Every call returns the error of a torn file.
-        let torn = matches!(state.failure, Some(Failure::Torn));
+        let torn = matches!(state.failure, Some(SendFailure::Torn));
         self.failed.store(torn, Ordering::Relaxed);
     }
 
@@ -62,7 +62,7 @@ impl Egress {
 
     pub(super) fn report(&self, state: &mut EgressState) -> io::Result<()> {
         match state.failure {
-            Some(failure @ Failure::Torn) => Err(failure.into()),
+            Some(failure @ SendFailure::Torn) => Err(failure.into()),
             Some(failure) if state.unreported => {
                 self.mark_reported(state);
                 Err(failure.into())
@@ -88,7 +88,7 @@ impl Egress {
         }
         let mut state = self.state();
         match state.failure {
-            Some(Failure::Errno(errno)) if errno != Errno::PIPE => self.report(&mut state),
+            Some(SendFailure::Errno(errno)) if errno != Errno::PIPE => self.report(&mut state),
             _ => Ok(()),
         }
     }

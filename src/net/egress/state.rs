@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::super::options::Options;
 use super::super::profile::Profile;
-use super::super::socket_writer::Failure;
+use super::super::socket_writer::SendFailure;
 use super::super::stats::{Meter, Reason};
 use crate::buf::origin::OriginSlices;
 use crate::buf::queue::Queue;
@@ -34,7 +34,7 @@ pub(super) struct EgressState {
     /// Queued bytes above which writers wait, and the adaptive mark that sets them, if any.
     pub(super) high: usize,
     pub(super) mark: Option<Box<HighWater>>,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<SendFailure>,
     /// Whether no call has returned the failure yet.
     pub(super) unreported: bool,
     /// Whether bytes were lost, so that none may follow.

@@ -50,7 +50,7 @@ pub(super) enum Outcome {
 
 /// Error of a commit. Nothing of it is in the segment.
 #[derive(Debug)]
-enum Failure {
+enum CommitFailure {
     /// The disk is full, or the process has no descriptors left: the commit may be repeated.
     NoRoom(DiskError),
     Fatal(DiskError),
@@ -121,7 +121,7 @@ impl Writer {
     }
 
     /// Takes a batch that fits into the segment, and begins a new segment if none does.
-    fn take(&mut self, shared: &DiskShared) -> Result<Vec<Append>, Failure> {
+    fn take(&mut self, shared: &DiskShared) -> Result<Vec<Append>, CommitFailure> {
         let Some(first) = shared.queue.first(Unnumbered::record_max) else { return Ok(Vec::new()) };
         let age = || SystemTime::now().duration_since(self.begun).unwrap_or_default();
         let is_old = || shared.keep.age.is_some_and(|most| age() > most);
@@ -139,13 +139,13 @@ impl Writer {
     }
 
     /// Begins a new segment. The last one is complete and, if commits are synced, on the disk.
-    fn begin_segment(&mut self, shared: &DiskShared) -> Result<(), Failure> {
+    fn begin_segment(&mut self, shared: &DiskShared) -> Result<(), CommitFailure> {
         let directory = &shared.directory;
         let file = directory.create(self.next, Kind::Events);
         let file =
-            file.map_err(|e| Failure::before_sync(directory.failed(self.next, Kind::Events, "create the file")(e)))?;
+            file.map_err(|e| CommitFailure::before_sync(directory.failed(self.next, Kind::Events, "create the file")(e)))?;
         if shared.durability != Durability::None {
-            directory.sync().map_err(Failure::Fatal)?;
+            directory.sync().map_err(CommitFailure::Fatal)?;
         }
         if let Some(index) = &*self.reading.index() {
             save(shared, self.first, self.len, index);
@@ -158,7 +158,7 @@ impl Writer {
     }
 
     /// Writes the records of a batch to the end of the segment, and syncs them. On error the segment is as before.
-    fn write(&mut self, shared: &DiskShared, batch: &mut [Append]) -> Result<(), Failure> {
+    fn write(&mut self, shared: &DiskShared, batch: &mut [Append]) -> Result<(), CommitFailure> {
         self.buf.clear();
         for (n, (id, append)) in (self.next..).zip(&mut *batch).enumerate() {
             let Unnumbered { text, fields } = &mut append.item;
@@ -177,7 +177,7 @@ impl Writer {
         Ok(())
     }
 
-    fn put(&self, shared: &DiskShared) -> Result<(), Failure> {
+    fn put(&self, shared: &DiskShared) -> Result<(), CommitFailure> {
         let failed = |step| shared.directory.failed(self.first, Kind::Events, step);
         let mut written = 0;
         while written < self.buf.len() {
@@ -185,8 +185,8 @@ impl Writer {
             match file::write_at(self.file.as_fd(), &rest, self.len + written as u64) {
                 Ok(n) => written += n,
                 Err(e) => {
-                    let failure = Failure::before_sync(failed("write")(e));
-                    self.cut().map_err(failed("set the length")).map_err(Failure::Fatal)?;
+                    let failure = CommitFailure::before_sync(failed("write")(e));
+                    self.cut().map_err(failed("set the length")).map_err(CommitFailure::Fatal)?;
                     return Err(failure);
                 }
             }
@@ -196,13 +196,13 @@ impl Writer {
         {
             // So that the next opening does not take pages that could not be written for durable.
             let _ = self.cut();
-            return Err(Failure::Fatal(failed("sync the file")(e)));
+            return Err(CommitFailure::Fatal(failed("sync the file")(e)));
         }
         // Without a name, the segment is lost when it is closed.
         match call::status(self.file.as_fd()) {
             Ok(found) if found.stx_nlink > 0 => Ok(()),
-            Ok(_) => Err(Failure::Fatal(DiskError::Removed { path: shared.directory.path().to_owned() })),
-            Err(e) => Err(Failure::Fatal(failed("look at the file")(e))),
+            Ok(_) => Err(CommitFailure::Fatal(DiskError::Removed { path: shared.directory.path().to_owned() })),
+            Err(e) => Err(CommitFailure::Fatal(failed("look at the file")(e))),
         }
     }
 
@@ -239,7 +239,7 @@ impl Writer {
     }
 }
 
-impl Failure {
+impl CommitFailure {
     /// Of a call that precedes the sync, and whose effect was removed.
     fn before_sync(error: DiskError) -> Self {
         let repeats = error.is_no_space() || error.is_no_descriptor();
@@ -247,10 +247,10 @@ impl Failure {
     }
 }
 
-fn retry_or_fail(shared: &DiskShared, batch: Vec<Append>, failure: Failure) -> Outcome {
+fn retry_or_fail(shared: &DiskShared, batch: Vec<Append>, failure: CommitFailure) -> Outcome {
     match failure {
-        Failure::Fatal(error) => give_up(shared, batch, error),
-        Failure::NoRoom(error) => {
+        CommitFailure::Fatal(error) => give_up(shared, batch, error),
+        CommitFailure::NoRoom(error) => {
             shared.queue.put_back(batch);
             shared.stats.full(&error);
             // The last hub may have left meanwhile.
@@ -307,7 +307,7 @@ mod tests {
                 shared.give_up_left();
             }
             let full = DiskError::io(dir.path(), "write")(io::ErrorKind::StorageFull.into());
-            assert_eq!(retry_or_fail(&shared, batch, Failure::before_sync(full)), Outcome::TryLater);
+            assert_eq!(retry_or_fail(&shared, batch, CommitFailure::before_sync(full)), Outcome::TryLater);
             let given_up = u64::from(hub_leaves);
             assert_eq!((shared.queue.len().0 as u64, shared.state().given_up), (1 - given_up, given_up));
         }
