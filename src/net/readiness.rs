@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, Interest, ReadBuf, Ready};
 use super::recv_buf::{Peek, RecvBuf, poll_plain};
 use super::stream::Stream;
 use crate::sys::fd::{AsFd, BorrowedFd};
-use crate::sys::socket::{self, Peer};
+use crate::sys::socket::{self, PeerActivity};
 
 /// A stream, or a half of one.
 pub trait Inner {
@@ -70,7 +70,7 @@ impl Stream {
         let mut ready = Ready::EMPTY;
         if interest.is_readable() && self.poll_readable(cx)?.is_ready() {
             ready |= Ready::READABLE;
-            if matches!(socket::peer(self.as_fd()), Peer::Ended | Peer::Gone) {
+            if matches!(socket::peer(self.as_fd()), PeerActivity::Ended | PeerActivity::Gone) {
                 ready |= Ready::READ_CLOSED;
             }
         }

@@ -71,7 +71,7 @@ pub(crate) fn keep_alive(socket: BorrowedFd<'_>, idle: Duration) -> io::Result<(
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub(crate) enum PeerActivity {
     Quiet,
     Spoke,
     /// No more bytes will arrive. The peer may still read.
@@ -81,15 +81,15 @@ pub(crate) enum Peer {
 }
 
 /// Checks the peer without waiting ([recv(2)](https://man7.org/linux/man-pages/man2/recv.2.html), `MSG_PEEK`).
-pub(crate) fn peer(socket: BorrowedFd<'_>) -> Peer {
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> PeerActivity {
     let mut byte = [0];
     let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
     match retry_on_intr(|| rustix::net::recv(socket, &mut byte, flags)) {
-        Ok((1.., _)) => Peer::Spoke,
-        Ok((0, _)) if has_hung_up(socket) => Peer::Gone,
-        Ok((0, _)) => Peer::Ended,
-        Err(Errno::AGAIN) => Peer::Quiet,
-        Err(_) => Peer::Gone,
+        Ok((1.., _)) => PeerActivity::Spoke,
+        Ok((0, _)) if has_hung_up(socket) => PeerActivity::Gone,
+        Ok((0, _)) => PeerActivity::Ended,
+        Err(Errno::AGAIN) => PeerActivity::Quiet,
+        Err(_) => PeerActivity::Gone,
     }
 }
 
@@ -222,7 +222,7 @@ mod tests {
     use std::net::Shutdown;
     use std::time::Instant;
 
-    fn becomes(socket: &impl AsFd, expected: Peer) {
+    fn becomes(socket: &impl AsFd, expected: PeerActivity) {
         let start = Instant::now();
         while peer(socket.as_fd()) != expected {
             assert!(start.elapsed() < Duration::from_secs(10), "{:?}, not {expected:?}", peer(socket.as_fd()));
@@ -238,32 +238,32 @@ mod tests {
             (client, listener.accept().unwrap().0)
         };
         let (mut client, mut ours) = pair();
-        becomes(&ours, Peer::Quiet);
+        becomes(&ours, PeerActivity::Quiet);
         client.write_all(b"ab").unwrap();
-        becomes(&ours, Peer::Spoke);
+        becomes(&ours, PeerActivity::Spoke);
         client.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(peer(ours.as_fd()), Peer::Spoke, "unread bytes come first");
+        assert_eq!(peer(ours.as_fd()), PeerActivity::Spoke, "unread bytes come first");
         ours.read_exact(&mut [0; 2]).unwrap();
-        becomes(&ours, Peer::Ended);
+        becomes(&ours, PeerActivity::Ended);
         // A closed peer looks the same until something is sent to it.
         drop(client);
-        assert_eq!(peer(ours.as_fd()), Peer::Ended);
+        assert_eq!(peer(ours.as_fd()), PeerActivity::Ended);
         ours.write_all(b"a").unwrap();
-        becomes(&ours, Peer::Gone);
+        becomes(&ours, PeerActivity::Gone);
 
         let (client, ours) = pair();
         SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
         drop(client);
-        becomes(&ours, Peer::Gone);
+        becomes(&ours, PeerActivity::Gone);
     }
 
     #[test]
     fn a_unix_socket_that_is_closed_is_gone_at_once() {
         let (client, ours) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert_eq!(peer(ours.as_fd()), Peer::Quiet);
+        assert_eq!(peer(ours.as_fd()), PeerActivity::Quiet);
         client.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(peer(ours.as_fd()), Peer::Ended);
+        assert_eq!(peer(ours.as_fd()), PeerActivity::Ended);
         drop(client);
-        assert_eq!(peer(ours.as_fd()), Peer::Gone);
+        assert_eq!(peer(ours.as_fd()), PeerActivity::Gone);
     }
 }

@@ -70,7 +70,7 @@ impl Server {
         hello.cmd("CLIENT").arg("ID").cmd("INFO").arg("server");
         let (client, info): (i64, String) = hello.query_async(&mut connection).await.map_err(explain)?;
         let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default().to_owned();
-        Ok(RedisLink { connection, peer: Peer { run, client }, allowance, _driver: driver })
+        Ok(RedisLink { connection, peer: ConnectionId { run, client }, allowance, _driver: driver })
     }
 
     async fn open(&self, config: AsyncConnectionConfig, allowance: &Allowance) -> RedisResult<Opened> {
@@ -114,14 +114,14 @@ impl Drop for Driver {
 
 /// Identity of a connection at the server: its number in one run of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
+pub(crate) struct ConnectionId {
     run: String,
     client: i64,
 }
 
 pub(crate) struct RedisLink {
     pub(crate) connection: MultiplexedConnection,
-    pub(crate) peer: Peer,
+    pub(crate) peer: ConnectionId,
     pub(crate) allowance: Allowance,
     _driver: Option<Driver>,
 }
@@ -137,7 +137,7 @@ impl RedisLink {
     ///
     /// Redis reads a connection after its peer has closed it, so an abandoned append may be executed later. Closing the
     /// connection at the server discards the unread bytes.
-    pub(crate) async fn fence(&mut self, old: &Peer) -> RedisResult<()> {
+    pub(crate) async fn fence(&mut self, old: &ConnectionId) -> RedisResult<()> {
         // Another run of the server has no connections of the earlier run, and reuses their numbers.
         if old.run != self.peer.run {
             return Ok(());

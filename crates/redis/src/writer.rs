@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::backoff::Backoff;
 use super::entry::{Entry, Fields};
 use super::id::Id;
-use super::link::{RedisLink, Peer};
+use super::link::{RedisLink, ConnectionId};
 use super::seen::Stamp;
 use super::shared::RedisShared;
 use super::stats::Part;
@@ -43,7 +43,7 @@ pub(crate) struct Writer {
     batch: Vec<Append<Fields>>,
     link: Option<RedisLink>,
     /// Connection that sent the batch, if its outcome is unknown.
-    sent_by: Option<Peer>,
+    sent_by: Option<ConnectionId>,
     /// An entry known to be in the log, by any writer: the next entry of this writer is after it.
     confirmed: Id,
     backoff: Backoff,

@@ -10,7 +10,7 @@ use super::Egress;
 use crate::net::handle::Leaving;
 use crate::sys::fd::AsFd;
 use crate::sys::socket;
-use crate::sys::socket::Peer;
+use crate::sys::socket::PeerActivity;
 use crate::sys::watch;
 
 impl Egress {
@@ -42,17 +42,17 @@ impl Egress {
             let has_ended = watch::is_read_closed(&ready);
             // A readiness that stays would hide the end.
             let look = || match socket::peer(self.as_fd()) {
-                Peer::Gone => (Ok(Some(Leaving::Gone)), false),
-                Peer::Ended => (Ok(Some(Leaving::Half)), false),
-                Peer::Spoke if has_ended && socket::has_hung_up(self.as_fd()) => (Ok(Some(Leaving::Gone)), false),
-                Peer::Spoke if has_ended => (Ok(Some(Leaving::Unread)), false),
-                Peer::Quiet if has_ended => (Ok(Some(Leaving::Half)), false),
-                Peer::Spoke => {
+                PeerActivity::Gone => (Ok(Some(Leaving::Gone)), false),
+                PeerActivity::Ended => (Ok(Some(Leaving::Half)), false),
+                PeerActivity::Spoke if has_ended && socket::has_hung_up(self.as_fd()) => (Ok(Some(Leaving::Gone)), false),
+                PeerActivity::Spoke if has_ended => (Ok(Some(Leaving::Unread)), false),
+                PeerActivity::Quiet if has_ended => (Ok(Some(Leaving::Half)), false),
+                PeerActivity::Spoke => {
                     // The next read does not wait for it.
                     self.set_unread(true);
                     (Ok(None), true)
                 }
-                Peer::Quiet => (Ok(None), true),
+                PeerActivity::Quiet => (Ok(None), true),
             };
             if let Ok(Some(leaving)) = watch::attempt(ready, look) {
                 return Poll::Ready(leaving);

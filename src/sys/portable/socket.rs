@@ -94,7 +94,7 @@ pub(crate) fn keep_alive(socket: BorrowedFd<'_>, idle: Duration) -> io::Result<(
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub(crate) enum PeerActivity {
     Quiet,
     Spoke,
     /// No more bytes will arrive. The peer may still read.
@@ -104,16 +104,16 @@ pub(crate) enum Peer {
 }
 
 /// Checks the peer without waiting.
-pub(crate) fn peer(socket: BorrowedFd<'_>) -> Peer {
+pub(crate) fn peer(socket: BorrowedFd<'_>) -> PeerActivity {
     let mut byte = [MaybeUninit::uninit()];
     loop {
         return match SockRef::from(&socket).peek(&mut byte) {
-            Ok(1..) => Peer::Spoke,
-            Ok(0) if has_hung_up(socket) => Peer::Gone,
-            Ok(0) => Peer::Ended,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Peer::Quiet,
+            Ok(1..) => PeerActivity::Spoke,
+            Ok(0) if has_hung_up(socket) => PeerActivity::Gone,
+            Ok(0) => PeerActivity::Ended,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => PeerActivity::Quiet,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(_) => Peer::Gone,
+            Err(_) => PeerActivity::Gone,
         };
     }
 }

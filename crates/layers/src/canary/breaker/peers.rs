@@ -14,11 +14,11 @@ const SHARDS: usize = 16;
 pub(super) struct Peers {
     /// End of the last cool-down of any peer, in nanoseconds. After it no table is searched.
     until: AtomicU64,
-    shards: [Mutex<Vec<Peer>>; SHARDS],
+    shards: [Mutex<Vec<PeerRecord>>; SHARDS],
 }
 
 #[derive(Debug)]
-struct Peer {
+struct PeerRecord {
     key: u128,
     resets: VecDeque<Duration>,
     heard: Duration,
@@ -35,7 +35,7 @@ fn key(peer: IpAddr) -> u128 {
 }
 
 impl Peers {
-    fn shard(&self, key: u128) -> MutexGuard<'_, Vec<Peer>> {
+    fn shard(&self, key: u128) -> MutexGuard<'_, Vec<PeerRecord>> {
         let folded = (key ^ key >> 64) as u64;
         let at = folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
         self.shards[at as usize].lock().unwrap_or_else(PoisonError::into_inner)
@@ -61,7 +61,7 @@ impl Peers {
                 let (oldest, _) = oldest.expect("internal: a full table is not empty");
                 shard.swap_remove(oldest);
             }
-            shard.push(Peer { key, resets: VecDeque::new(), heard: now, strikes: 0, until: Duration::ZERO });
+            shard.push(PeerRecord { key, resets: VecDeque::new(), heard: now, strikes: 0, until: Duration::ZERO });
             shard.len() - 1
         });
         let peer = &mut shard[at];
@@ -85,7 +85,7 @@ impl Peers {
 
     /// Returns the number of excluded peers.
     pub(super) fn out(&self, now: Duration) -> usize {
-        let lock = |shard: &Mutex<Vec<Peer>>| {
+        let lock = |shard: &Mutex<Vec<PeerRecord>>| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.iter().filter(|peer| now < peer.until).count()
         };
