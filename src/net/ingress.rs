@@ -29,7 +29,7 @@ use crate::runtime::Turn;
 use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, BorrowedFd};
 use crate::sys::uring::Chunk;
-use crate::uring::driver::Driver;
+use crate::uring::driver::RingDriver;
 use crate::uring::key::Key;
 use crate::uring::net::receive::{Answer, Arrival, Ending, Receiver};
 
@@ -60,7 +60,7 @@ enum Phase {
     Idle,
     Dry,
     /// `None` only while the receive is being armed.
-    Armed(Option<(Arc<Driver>, Key)>),
+    Armed(Option<(Arc<RingDriver>, Key)>),
     Stopping,
     Plain,
 }

@@ -19,7 +19,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::Turn;
 use super::blocking::BlockingTask;
-use crate::uring::driver::Driver;
+use crate::uring::driver::RingDriver;
 use crate::uring::peer_waits::MayWait;
 use crate::uring::program::Program;
 
@@ -31,7 +31,7 @@ pub(super) enum ProgramPlace {
 
 /// Finds a place for a program that may wait. `driver` is `None` if it cannot run on a ring. Dropping the future gives
 /// up its position in the queue.
-pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<Driver>>, program: &mut Program) -> ProgramPlace {
+pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<RingDriver>>, program: &mut Program) -> ProgramPlace {
     let by_thread = program.peer_waits.may_hold_a_thread();
     if by_thread && program.peer_waits.check() == MayWait::No {
         return ProgramPlace::Any;

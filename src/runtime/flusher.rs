@@ -38,7 +38,7 @@ use super::setup::{DriverBuilder, DriverInfo};
 use super::turns::{Flusher, Shard, ShardState, Turn};
 use crate::counters::log;
 use crate::sys::thread;
-use crate::uring::driver::Driver;
+use crate::uring::driver::RingDriver;
 use crate::uring::net::send::SendBatch;
 
 /// Maximum number of streams flushed before other tasks get a chance to run.
@@ -118,7 +118,7 @@ impl Turn {
     }
 
     /// Returns the driver of this thread's ring, created at the first call, or `None` if there can be none.
-    pub(crate) fn driver(self: &Arc<Self>) -> Option<Arc<Driver>> {
+    pub(crate) fn driver(self: &Arc<Self>) -> Option<Arc<RingDriver>> {
         let index = self.shard();
         let shard = &self.shards[index];
         // The kernel binds a ring of one thread to its creator. Other threads, as those of the blocking pool, have none.
@@ -226,10 +226,10 @@ impl FlusherTask {
             while self.flush_batch() {
                 yield_now().await;
             }
-            if self.driver().is_some_and(Driver::has_work) {
+            if self.driver().is_some_and(RingDriver::has_work) {
                 requeue().await;
             }
-            stalled = self.driver().is_some_and(Driver::turn);
+            stalled = self.driver().is_some_and(RingDriver::turn);
             if stalled || self.waits {
                 yield_now().await;
             }
@@ -302,7 +302,7 @@ impl FlusherTask {
         more
     }
 
-    fn driver(&self) -> Option<&Driver> {
+    fn driver(&self) -> Option<&RingDriver> {
         self.completion_event.as_ref()?;
         self.shard().ring.get()?.as_ref().ok().map(|reactor| &*reactor.driver)
     }
@@ -314,7 +314,7 @@ impl FlusherTask {
             let mut state = turn.shards[self.index].state();
             self.completion_event = self.completion_event.take().or_else(|| state.completion_event.take());
             let is_ready = self.completion_event.as_ref().is_some_and(|completion_event| completion_event.poll(cx));
-            let ring = is_ready || stalled || self.driver().is_some_and(Driver::has_work);
+            let ring = is_ready || stalled || self.driver().is_some_and(RingDriver::has_work);
             if state.dirty.is_empty() && !self.waits && !ring {
                 state.flusher = Flusher::Asleep(cx.waker().clone());
                 return Poll::Pending;

@@ -7,11 +7,11 @@ use tokio::runtime::Builder;
 
 use super::setup::{DriverBuilder, RingInfo};
 use crate::sys::caps::{Capabilities, Support};
-use crate::uring::driver::Driver;
+use crate::uring::driver::RingDriver;
 
 #[derive(Debug)]
 pub(super) struct Reactor {
-    pub(super) driver: Arc<Driver>,
+    pub(super) driver: Arc<RingDriver>,
     pub(super) info: RingInfo,
 }
 

@@ -17,20 +17,20 @@ use crate::sys::uring::Uring;
 use crate::sys::watch;
 use crate::sys::watch::Watched;
 use crate::uring::buffers;
-use crate::uring::driver::Driver;
+use crate::uring::driver::RingDriver;
 
 /// Maximum number of files that the chains of one ring can have open.
 const FILES: u32 = 256;
 
 #[derive(Debug)]
 pub(super) struct Reactor {
-    pub(super) driver: Arc<Driver>,
+    pub(super) driver: Arc<RingDriver>,
     pub(super) info: RingInfo,
 }
 
 thread_local! {
     /// Drivers of the rings of this thread, for the hooks.
-    static MINE: RefCell<Vec<Weak<Driver>>> = const { RefCell::new(Vec::new()) };
+    static MINE: RefCell<Vec<Weak<RingDriver>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Reactor {
@@ -70,7 +70,7 @@ impl Reactor {
         }
         let (entries, flags, files) = (uring.entries(), uring.flags().to_vec(), uring.files());
         let info = RingInfo { entries, flags, files, registered };
-        let driver = Arc::new(Driver::new(Box::new(uring), files, registered, setup.receive_buffers, Box::new(kick)));
+        let driver = Arc::new(RingDriver::new(Box::new(uring), files, registered, setup.receive_buffers, Box::new(kick)));
         MINE.with_borrow_mut(|mine| {
             mine.retain(|driver| driver.strong_count() > 0);
             mine.push(Arc::downgrade(&driver));

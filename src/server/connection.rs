@@ -12,7 +12,7 @@ use tokio::io::AsyncRead;
 use super::adapter::Adapter;
 use super::body_error::BoxError;
 use super::conn_state::{ConnState, Protocol, ShutdownPhase};
-use super::driver::{Driver, next_request};
+use super::driver::{BodyWriter, next_request};
 use super::gated::Gated;
 use super::handover::Driven;
 use super::http_service::HttpService;
@@ -116,7 +116,7 @@ where
                 let parts = connection.into_parts();
                 count(Counter::ResponsesTakenOver, 1);
                 let reads = conn_state.limits.half_close.is_zero();
-                let driver = Driver::new(parts.io, &parts.read_buf, body, reads);
+                let driver = BodyWriter::new(parts.io, &parts.read_buf, body, reads);
                 return Next::Step(drive(protocols, driver, parts.service));
             }
             Ok(Outcome::Rests) => {
@@ -167,7 +167,7 @@ where
 }
 
 /// Writes the body of a response.
-fn drive<I, S>(protocols: Arc<Protocols>, mut driver: Driver<I>, adapter: Adapter<S>) -> ConnectionStep
+fn drive<I, S>(protocols: Arc<Protocols>, mut driver: BodyWriter<I>, adapter: Adapter<S>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,

@@ -17,7 +17,7 @@ use crate::net::{Rewind, TakeOver};
 /// Bytes read at once while a response is in progress, or before a request.
 const LOOK: usize = 512;
 
-pub(super) struct Driver<I> {
+pub(super) struct BodyWriter<I> {
     stream: I,
     /// `None` after its end.
     body: Option<Box<dyn Driven>>,
@@ -27,7 +27,7 @@ pub(super) struct Driver<I> {
     reads: bool,
 }
 
-impl<I: Read + Write + Rewind + TakeOver + Unpin> Driver<I> {
+impl<I: Read + Write + Rewind + TakeOver + Unpin> BodyWriter<I> {
     pub(super) fn new(stream: I, early: &[u8], body: Box<dyn Driven>, reads: bool) -> Self {
         // A copy, because the bytes are few and their buffer is large.
         Self { stream, body: Some(body), early: Bytes::copy_from_slice(early), reads }
@@ -67,11 +67,11 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin> Driver<I> {
     }
 }
 
-impl<I: Read + Write + Rewind + TakeOver + Unpin> Future for &mut Driver<I> {
+impl<I: Read + Write + Rewind + TakeOver + Unpin> Future for &mut BodyWriter<I> {
     type Output = Result<(), BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        let Driver { stream, body: Some(body), .. } = &mut **self else { return Poll::Ready(Ok(())) };
+        let BodyWriter { stream, body: Some(body), .. } = &mut **self else { return Poll::Ready(Ok(())) };
         match body.poll_drive(cx, stream) {
             Poll::Pending => self.poll_early(cx).map(|error| Err(error.into())),
             done => done,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::buffers;
-use super::driver::Driver;
+use super::driver::RingDriver;
 use super::net::receive::Buffers;
 use super::op::StepOutcome;
 use super::program::Program;
@@ -40,7 +40,7 @@ pub(super) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Optio
     if registered {
         buffers::register(&mut uring).unwrap();
     }
-    let driver = Arc::new(Driver::new(Box::new(uring), FILES, registered, Buffers::default(), Box::new(|| {})));
+    let driver = Arc::new(RingDriver::new(Box::new(uring), FILES, registered, Buffers::default(), Box::new(|| {})));
     let mut running = match driver.submit(Box::new(make())) {
         Ok(running) => pin!(running),
         Err((mut program, why)) => {

@@ -48,7 +48,7 @@ const STARVED_MAX: u32 = 16;
 const CANCEL_AGAIN: Duration = Duration::from_millis(20);
 const FORKED: &str = "the process has forked, and the ring belongs to the parent";
 
-pub(crate) struct Driver {
+pub(crate) struct RingDriver {
     pub(super) queue: Mutex<Queue>,
     /// Permits of programs that may wait for a peer.
     waiting: Arc<Semaphore>,
@@ -58,14 +58,14 @@ pub(crate) struct Driver {
     pub(super) kick: Box<dyn Fn() + Send + Sync>,
 }
 
-impl fmt::Debug for Driver {
+impl fmt::Debug for RingDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queue = lock(&self.queue);
-        f.debug_struct("Driver").field("in_flight", &queue.in_flight).field("closed", &queue.closed).finish()
+        f.debug_struct("RingDriver").field("in_flight", &queue.in_flight).field("closed", &queue.closed).finish()
     }
 }
 
-impl Driver {
+impl RingDriver {
     /// Creates a driver of `port`, with `files` places for files opened by chains. `registered` tells whether the ring
     /// knows the [buffers](super::buffers) by index; `buffers` are those of receives. `kick` is called when there is
     /// work: it must cause [`turn`](Self::turn) to be called soon, and must not call it itself.
@@ -288,7 +288,7 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
+impl Drop for RingDriver {
     fn drop(&mut self) {
         self.shutdown(Duration::from_secs(2));
     }
@@ -299,7 +299,7 @@ impl Drop for Driver {
 /// Dropping it cancels the entries in flight. Memory and descriptors of the operations are kept until the kernel has
 /// completed them, and descriptors that they open are closed.
 pub(crate) struct Running {
-    driver: Arc<Driver>,
+    driver: Arc<RingDriver>,
     key: Option<Key>,
 }
 

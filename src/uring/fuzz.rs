@@ -12,7 +12,7 @@ use bytes::Bytes;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
-use super::driver::{Driver, Running};
+use super::driver::{RingDriver, Running};
 use super::fake::{Act, fake};
 use super::net::receive::Buffers;
 use super::op::StepOutcome;
@@ -180,7 +180,7 @@ pub fn ring(data: &[u8]) {
     let acts: Arc<Mutex<VecDeque<Act>>> = Arc::default();
     let script = Arc::clone(&acts);
     let (port, kernel) = fake(capacity, move |_| lock(&script).pop_front().unwrap_or(Act::Do));
-    let driver = Arc::new(Driver::new(port, FILES, false, Buffers::default(), Box::new(|| {})));
+    let driver = Arc::new(RingDriver::new(port, FILES, false, Buffers::default(), Box::new(|| {})));
     let alive: Arc<AtomicUsize> = Arc::default();
     let mut running: Vec<Submitted> = Vec::new();
     while !choices.0.is_empty() {

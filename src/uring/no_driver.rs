@@ -1,4 +1,4 @@
-//! Replaces `driver` in builds without io_uring. No ring exists, so no value of [`Driver`] exists, and the code that
+//! Replaces `driver` in builds without io_uring. No ring exists, so no value of [`RingDriver`] exists, and the code that
 //! needs one is unreachable.
 
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::net::send::SendBatch;
 
 #[derive(Debug)]
-pub(crate) enum Driver {}
+pub(crate) enum RingDriver {}
 
-impl Driver {
+impl RingDriver {
     pub(crate) fn has_work(&self) -> bool {
         match *self {}
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::driver::Driver;
+use super::driver::RingDriver;
 use super::program::Program;
 use super::slots::Ended;
 
-impl Driver {
+impl RingDriver {
     pub(crate) fn waiting_room(&self, _: &Program) -> Option<(Arc<Semaphore>, u32)> {
         match *self {}
     }

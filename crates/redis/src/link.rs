@@ -96,17 +96,17 @@ impl Server {
     {
         let settings = self.client.get_connection_info().redis_settings();
         let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
-        Ok((connection, Some(Driver(tokio::spawn(driver).abort_handle()))))
+        Ok((connection, Some(ConnectionTask(tokio::spawn(driver).abort_handle()))))
     }
 }
 
-type Opened = (MultiplexedConnection, Option<Driver>);
+type Opened = (MultiplexedConnection, Option<ConnectionTask>);
 
 /// The task that reads and writes for a connection. It ends with the connection.
 #[derive(Debug)]
-struct Driver(AbortHandle);
+struct ConnectionTask(AbortHandle);
 
-impl Drop for Driver {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -123,7 +123,7 @@ pub(crate) struct RedisLink {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) peer: ConnectionId,
     pub(crate) allowance: Allowance,
-    _driver: Option<Driver>,
+    _driver: Option<ConnectionTask>,
 }
 
 impl fmt::Debug for RedisLink {

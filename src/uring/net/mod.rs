@@ -15,14 +15,14 @@ pub(crate) mod send;
 
 use std::sync::Arc;
 
-use super::driver::Driver;
+use super::driver::RingDriver;
 use super::key::Key;
 use super::queue::ENDED;
 use super::sync::lock;
 pub(crate) use in_flight::ZeroCopy;
 use receive::Receiver;
 
-impl Driver {
+impl RingDriver {
     /// Starts a receive for `receiver`, until it is stopped or ends. The error says why this ring cannot do it.
     pub(crate) fn receive(&self, receiver: Arc<dyn Receiver>) -> Result<Key, String> {
         let mut queue = lock(&self.queue);

@@ -17,7 +17,7 @@ use io_uring::opcode;
 use io_uring::squeue::Entry;
 use rustix::io::Errno;
 
-use super::super::driver::Driver;
+use super::super::driver::RingDriver;
 use super::super::key::{About, Key};
 use super::super::op::{Files, Target};
 use super::super::port::{Ring, leak};
@@ -129,7 +129,7 @@ impl SendBatch {
     }
 }
 
-impl Driver {
+impl RingDriver {
     /// Sends the memory at the front of each queue, as far as the sockets accept it at once. Stores the results in the
     /// batch: `ECANCELED` if a send was not submitted because the ring has no room or is closed.
     pub(crate) fn send(&self, send_batch: &mut SendBatch) {

@@ -18,7 +18,7 @@ use crate::sys::path::How;
 
 const TURNS_MAX: usize = 100;
 
-fn turns(driver: &Driver) {
+fn turns(driver: &RingDriver) {
     for _ in 0..TURNS_MAX {
         if !driver.turn() && !driver.has_work() {
             return;
@@ -40,7 +40,7 @@ fn held_reads(sqe: &Sqe) -> Act {
     }
 }
 
-fn submit_waiting(driver: &Arc<Driver>, mut program: Program) -> Option<Running> {
+fn submit_waiting(driver: &Arc<RingDriver>, mut program: Program) -> Option<Running> {
     let (room, units) = driver.waiting_room(&program)?;
     program.permit(room.try_acquire_many_owned(units).ok()?);
     Some(submit(driver, program))
@@ -58,7 +58,7 @@ fn opens(files: usize, file: &Arc<File>) -> Program {
     program
 }
 
-fn sends(driver: &Driver) {
+fn sends(driver: &RingDriver) {
     let file = file();
     let mut queue = queue::Queue::default();
     queue.push(OriginSlice::new(b"x"));
@@ -79,7 +79,7 @@ fn sends(driver: &Driver) {
 }
 
 /// Reads from a file. Returns whether the ring completed the read by the end of the turn; else plain calls do it.
-fn reads(driver: &Arc<Driver>) -> bool {
+fn reads(driver: &Arc<RingDriver>) -> bool {
     let file = file();
     file.write_all_at(&pattern(100), 0).unwrap();
     let mut running = submit(driver, Program::of(read(&file, 10, 50)));
@@ -97,7 +97,7 @@ fn reads(driver: &Arc<Driver>) -> bool {
 }
 
 /// Asserts that nothing is in use except the slots of forgotten futures.
-fn is_empty(driver: &Driver, handle: &Handle, capacity: usize, forgotten: usize) {
+fn is_empty(driver: &RingDriver, handle: &Handle, capacity: usize, forgotten: usize) {
     assert_eq!((driver.in_flight(), handle.in_flight()), (0, 0));
     let queue = lock(&driver.queue);
     assert_eq!(queue.slots.used(), forgotten);
@@ -202,7 +202,7 @@ fn cancels_that_find_nothing_share_one_timer() {
 }
 
 /// Returns a driver and the number of bytes that its reads and writes have moved.
-fn metered(capacity: usize) -> (Arc<Driver>, Arc<AtomicUsize>) {
+fn metered(capacity: usize) -> (Arc<RingDriver>, Arc<AtomicUsize>) {
     let moved = Arc::new(AtomicUsize::new(0));
     let meter = Arc::clone(&moved);
     let (driver, _) = driver(capacity, move |sqe| {

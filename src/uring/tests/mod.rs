@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-use super::driver::{Driver, Running};
+use super::driver::{RingDriver, Running};
 use super::fake::{Act, Handle, Sqe, fake};
 use super::op::StepOutcome;
 use super::op::Target;
@@ -46,12 +46,12 @@ mod sends;
 mod steps;
 
 /// Creates a driver of a fake ring with `capacity` entries and 8 places for files.
-fn driver(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> (Arc<Driver>, Handle) {
+fn driver(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> (Arc<RingDriver>, Handle) {
     let (port, handle) = fake(capacity, script);
-    (Arc::new(Driver::new(port, 8, false, crate::uring::net::receive::Buffers::default(), Box::new(|| {}))), handle)
+    (Arc::new(RingDriver::new(port, 8, false, crate::uring::net::receive::Buffers::default(), Box::new(|| {}))), handle)
 }
 
-fn submit(driver: &Arc<Driver>, program: Program) -> Running {
+fn submit(driver: &Arc<RingDriver>, program: Program) -> Running {
     driver.submit(Box::new(program)).expect("the ring refused the program")
 }
 

@@ -8,7 +8,7 @@ use loom::thread;
 use super::*;
 
 /// Creates a counter of live memory, and a driver whose kernel fails if memory is used while it is not live.
-fn setup() -> (Arc<AtomicUsize>, Arc<Driver>, Handle) {
+fn setup() -> (Arc<AtomicUsize>, Arc<RingDriver>, Handle) {
     let alive = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&alive);
     let (driver, handle) = driver(4, move |_| {

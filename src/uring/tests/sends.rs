@@ -23,7 +23,7 @@ use crate::buf::pool::lease_block;
 use crate::buf::queue::Queue;
 use crate::counters::Snapshot;
 use crate::sys::uring::{Completion, Setup, Uring};
-use crate::uring::driver::Driver;
+use crate::uring::driver::RingDriver;
 use crate::uring::net::receive::Buffers;
 use crate::uring::program::Program;
 
@@ -243,7 +243,7 @@ fn a_kernel_that_copies_after_all_is_not_asked_again() {
     if !uring.supports(opcode::SendMsgZc::CODE) {
         return crate::skips::skip("SENDMSG_ZC", "the ring of this kernel has none");
     }
-    let driver = Driver::new(Box::new(uring), 0, false, Buffers::default(), Box::new(|| {}));
+    let driver = RingDriver::new(Box::new(uring), 0, false, Buffers::default(), Box::new(|| {}));
     let before = Snapshot::now();
     // Loopback always copies.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -283,7 +283,7 @@ fn a_ring_that_ends_leaks_what_is_never_notified() {
 fn a_full_socket_says_so_at_once() {
     let ring = Uring::new(Setup::default()).inspect_err(|refused| crate::skips::skip("io_uring", refused));
     let Ok(uring) = ring else { return };
-    let driver = Driver::new(Box::new(uring), 0, false, Buffers::default(), Box::new(|| {}));
+    let driver = RingDriver::new(Box::new(uring), 0, false, Buffers::default(), Box::new(|| {}));
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let ours = Arc::new(ours);
     let mut sent = 0;
