@@ -23,7 +23,7 @@ use futures_core::Stream;
 use super::change::Change;
 use super::chunk_batch::{ChunkBatch, FULL};
 use super::error::{Error, Result};
-use super::sink::Sink;
+use super::sink::FileSink;
 pub(crate) use super::sink::{SinkMode, WrongOffset};
 use super::work::{Caller, Job};
 use crate::runtime::blocking;
@@ -56,7 +56,7 @@ struct Work<I> {
     place: SinkMode,
     expected: u64,
     /// Opened by the first job.
-    sink: Option<Sink>,
+    sink: Option<FileSink>,
     inspect: I,
 }
 
@@ -72,7 +72,7 @@ impl<I: Inspect> Work<I> {
         let sink = match &mut self.sink {
             Some(sink) => sink,
             None => {
-                let sink = self.sink.insert(Sink::open(&self.change, self.place)?);
+                let sink = self.sink.insert(FileSink::open(&self.change, self.place)?);
                 let len: usize = pieces.iter().map(Bytes::len).sum();
                 if self.expected > len as u64 {
                     sink.reserve(self.expected)?;

@@ -37,12 +37,12 @@ pub(crate) enum SinkMode {
 
 #[derive(Debug)]
 #[cfg_attr(not(portable), expect(clippy::large_enum_variant, reason = "its owner is boxed"))]
-pub(super) enum Sink {
+pub(super) enum FileSink {
     New(NewFile),
     End(End),
 }
 
-impl Sink {
+impl FileSink {
     pub(super) fn open(change: &Change, place: SinkMode) -> Result<Self> {
         match place {
             SinkMode::Replace => NewFile::open(change.clone(), false).map(Self::New),

@@ -17,7 +17,7 @@ use super::gzip::{Deflater, Gzip};
 use super::piece::Piece;
 use super::replay_cursor::{ReplayCursor, CursorStep};
 use super::shared::{Begin, Permit, Start};
-use super::sinks::{self, Attached, Frames, Outcome, Sink};
+use super::sinks::{self, Attached, Frames, Outcome, ReaderSink};
 use super::state::{Cursor, Form, Read};
 use super::wake_task::{Member, Refused, Wait};
 use crate::body::GracefulClose;
@@ -158,7 +158,7 @@ impl SeatState {
 }
 
 /// Returns the state of a body whose seat was given back.
-fn returned(sink: Option<Box<dyn Sink>>) -> SeatState {
+fn returned(sink: Option<Box<dyn ReaderSink>>) -> SeatState {
     let seat = sink.and_then(|sink| (sink as Box<dyn Any>).downcast::<Seat>().ok());
     seat.map_or(SeatState::Ended, |mut seat| {
         seat.outlet = None;
@@ -268,7 +268,7 @@ impl Seat {
     }
 }
 
-impl Sink for Seat {
+impl ReaderSink for Seat {
     fn send(&mut self, frames: &mut Frames) -> Outcome {
         let Self { permit: Permit(shared), source: Source::Ring(cursor), gzip, .. } = self else {
             return Outcome::Returns;

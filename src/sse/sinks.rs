@@ -1,6 +1,6 @@
 //! Readers that need no task: the hub sends to their connections itself, to all of a runtime in one pass.
 //!
-//! Such a reader is a [`Sink`] here. A pass asks each for its next frames. A sink that cannot go on by itself, because
+//! Such a reader is a [`ReaderSink`] here. A pass asks each for its next frames. A sink that cannot go on by itself, because
 //! its connection is full or failed, or its stream ends, returns to the task of its connection.
 
 use std::any::Any;
@@ -21,7 +21,7 @@ use crate::buf::pool;
 const AT_ONCE: usize = 64;
 
 /// A reader whose connection can be written without its task.
-pub(super) trait Sink: Any + Send {
+pub(super) trait ReaderSink: Any + Send {
     /// Sends all new events.
     fn send(&mut self, frames: &mut Frames) -> Outcome;
 
@@ -50,7 +50,7 @@ struct Sinks {
 
 #[derive(Default)]
 struct SinkPlace {
-    sink: Option<Box<dyn Sink>>,
+    sink: Option<Box<dyn ReaderSink>>,
     /// Wakes the task of the connection. `None` once the sink waits for its task.
     waker: Option<Waker>,
     /// Tick of the last bytes.
@@ -69,10 +69,10 @@ impl SinkList {
     /// Adds a sink, unless it has something to send. Sets `waits`, as for a reader that waits.
     pub(super) fn enter(
         self: &Arc<Self>,
-        sink: Box<dyn Sink>,
+        sink: Box<dyn ReaderSink>,
         waker: &Waker,
         waits: &AtomicBool,
-    ) -> Result<Attached, Box<dyn Sink>> {
+    ) -> Result<Attached, Box<dyn ReaderSink>> {
         let mut sinks = lock(&self.0);
         // Before the sink looks for news.
         waits.swap(true, Ordering::AcqRel);
@@ -126,11 +126,11 @@ impl Attached {
     }
 
     /// Takes the sink back.
-    pub(super) fn detach(mut self) -> Option<Box<dyn Sink>> {
+    pub(super) fn detach(mut self) -> Option<Box<dyn ReaderSink>> {
         self.leave()
     }
 
-    fn leave(&mut self) -> Option<Box<dyn Sink>> {
+    fn leave(&mut self) -> Option<Box<dyn ReaderSink>> {
         let place = self.place.take()?;
         lock(&self.list.0).leave(place)
     }
@@ -151,7 +151,7 @@ impl fmt::Debug for SinkList {
 
 impl Sinks {
     /// Adds a sink, unless it has something to send.
-    fn enter(&mut self, sink: Box<dyn Sink>, waker: &Waker) -> Result<usize, Box<dyn Sink>> {
+    fn enter(&mut self, sink: Box<dyn ReaderSink>, waker: &Waker) -> Result<usize, Box<dyn ReaderSink>> {
         if !sink.is_current() {
             return Err(sink);
         }
@@ -173,7 +173,7 @@ impl Sinks {
     }
 
     /// Removes a sink at the request of its task.
-    fn leave(&mut self, at: usize) -> Option<Box<dyn Sink>> {
+    fn leave(&mut self, at: usize) -> Option<Box<dyn ReaderSink>> {
         let sink = std::mem::take(&mut self.places[at]).sink;
         self.free.push(at);
         if self.len() == 0 {

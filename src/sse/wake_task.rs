@@ -34,7 +34,7 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::sinks::{Attached, News, Sink, SinkList};
+use super::sinks::{Attached, News, ReaderSink, SinkList};
 use super::wait_list::{TICKS, WaitList, lock, wake};
 
 /// Wake tasks of all runtimes. Searched when the first reader of a hub joins in a runtime.
@@ -174,7 +174,7 @@ impl Member {
     }
 
     /// Lets the group write to `sink`, a reader that waits, as its `member`.
-    pub(super) fn attach<S: Sink>(
+    pub(super) fn attach<S: ReaderSink>(
         mut sink: Box<S>,
         member: impl Fn(&mut S) -> Option<&mut Self>,
         waker: &Waker,
@@ -198,9 +198,9 @@ impl Member {
 /// A sink that its group does not write to.
 pub(super) enum Refused {
     /// It waits for its task to be woken, as before.
-    Waits(Box<dyn Sink>),
+    Waits(Box<dyn ReaderSink>),
     /// There is news, so it no longer waits.
-    News(Box<dyn Sink>),
+    News(Box<dyn ReaderSink>),
 }
 
 impl Drop for Member {
