@@ -67,7 +67,7 @@ struct Due {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum CheckVerdict {
     /// Within its limits. `rests`: it is not in a request, and has received no part of one.
     Well { rests: bool },
     /// It had no request for too long.
@@ -137,18 +137,18 @@ impl Seen {
         false
     }
 
-    pub(super) fn check(&mut self, now: Instant, facts: &Facts, limits: &Limits) -> Verdict {
+    pub(super) fn check(&mut self, now: Instant, facts: &Facts, limits: &Limits) -> CheckVerdict {
         let (before, pulse) = (std::mem::replace(&mut self.pulse, facts.pulse), facts.pulse);
         let has_sent = pulse.sent != before.sent;
         if self.is_stalled(now, facts, before, limits) {
-            return Verdict::Stalled;
+            return CheckVerdict::Stalled;
         }
 
         let (begun, open) = facts.requests;
         let carries = facts.tunnel && (has_sent || pulse.received != before.received);
         if facts.ended || open > 0 || begun != self.requests || pulse.waits() || carries {
             (self.requests, self.quiet, self.head, self.raised) = (begun, (now, pulse.received), None, None);
-            return Verdict::Well { rests: false };
+            return CheckVerdict::Well { rests: false };
         }
         if facts.phase > ShutdownPhase::Nothing {
             let (since, heard) = &mut **self.raised.get_or_insert_with(|| Box::new((now, now)));
@@ -156,7 +156,7 @@ impl Seen {
                 *heard = now;
             }
             let unheeded = now.duration_since(*heard) >= GRACE || now.duration_since(*since) >= limits.write_stall;
-            return if unheeded { Verdict::Unheeded } else { Verdict::Well { rests: false } };
+            return if unheeded { CheckVerdict::Unheeded } else { CheckVerdict::Well { rests: false } };
         }
         let (since, received) = self.quiet;
         let first = begun == 0;
@@ -167,13 +167,13 @@ impl Seen {
         if first || (spoke && facts.protocol == Protocol::One) {
             let since = if first { since } else { *self.head.get_or_insert(now) };
             if now.duration_since(since) >= limits.head_time {
-                return Verdict::HeadLate { begun: spoke };
+                return CheckVerdict::HeadLate { begun: spoke };
             }
         } else if now.duration_since(since) >= limits.keep_alive {
-            return Verdict::Idle;
+            return CheckVerdict::Idle;
         }
         // GOAWAY informs an HTTP/2 client that sends something between requests which requests will be answered.
-        Verdict::Well { rests: !spoke || facts.protocol == Protocol::Two }
+        CheckVerdict::Well { rests: !spoke || facts.protocol == Protocol::Two }
     }
 }
 

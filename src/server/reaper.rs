@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::check::{Facts, Seen, Verdict};
+use super::check::{Facts, Seen, CheckVerdict};
 use super::conn_limiter::ConnLimiter;
 use super::conn_state::{ConnState, Protocol, ShutdownPhase};
 use super::drain::Drained;
@@ -260,8 +260,8 @@ impl Entry {
         let arrives = || reads_late && !facts.tunnel && conn_state.handle.unread().is_some_and(|bytes| bytes > 0);
         let is_draining = matches!(stage, Stage::Drains { .. });
         let verdict = match self.seen.check(now, &facts, limits) {
-            Verdict::HeadLate { .. } | Verdict::Idle if arrives() => Verdict::Well { rests: false },
-            Verdict::Well { rests: true } if is_draining && arrives() => Verdict::Well { rests: false },
+            CheckVerdict::HeadLate { .. } | CheckVerdict::Idle if arrives() => CheckVerdict::Well { rests: false },
+            CheckVerdict::Well { rests: true } if is_draining && arrives() => CheckVerdict::Well { rests: false },
             verdict => verdict,
         };
         // Not under the lock: a woken task may drop the body.
@@ -270,31 +270,31 @@ impl Entry {
             wait.look(now, limits.body_progress, arrives);
         }
         match verdict {
-            Verdict::Stalled => {
+            CheckVerdict::Stalled => {
                 if facts.phase < ShutdownPhase::Abort {
                     count(Counter::WritesStalled, 1);
                 }
                 conn_state.abort();
             }
             // During a drain a slow connection has until the deadline.
-            Verdict::Unheeded if !is_draining || facts.phase > ShutdownPhase::Finish => conn_state.abort(),
-            Verdict::HeadLate { begun } => {
+            CheckVerdict::Unheeded if !is_draining || facts.phase > ShutdownPhase::Finish => conn_state.abort(),
+            CheckVerdict::HeadLate { begun } => {
                 count(Counter::HeadsTooSlow, 1);
                 conn_state.raise(if begun { ShutdownPhase::TimedOut } else { ShutdownPhase::Finish });
             }
-            Verdict::Idle => {
+            CheckVerdict::Idle => {
                 count(Counter::IdleEnded, 1);
                 conn_state.raise(ShutdownPhase::Finish);
             }
-            Verdict::Well { rests: true } if facts.protocol == Protocol::One && self.seen.quiet(now) >= REST => {
+            CheckVerdict::Well { rests: true } if facts.protocol == Protocol::One && self.seen.quiet(now) >= REST => {
                 if std::mem::replace(&mut self.rested, facts.requests.0) != facts.requests.0 {
                     conn_state.rest(facts.requests.0);
                 }
             }
-            Verdict::Well { .. } | Verdict::Unheeded => {}
+            CheckVerdict::Well { .. } | CheckVerdict::Unheeded => {}
         }
         if let Stage::Drains { deadline, .. } = stage {
-            self.idle = (verdict == Verdict::Well { rests: true }).then(|| self.idle.unwrap_or(now));
+            self.idle = (verdict == CheckVerdict::Well { rests: true }).then(|| self.idle.unwrap_or(now));
             // Waits a tick for requests that are on their way, and for heads that have begun.
             let is_idle = self.idle.is_some_and(|since| now.duration_since(since) >= tick);
             self.drain(now >= deadline, is_idle);

@@ -11,7 +11,7 @@ use io_uring::types::Timespec;
 
 use super::key::{About, Key};
 use super::port::Ring;
-use super::program::Verdict;
+use super::program::ProgramVerdict;
 use super::queue::{After, Queue};
 
 const TURN_WORK: usize = 1024;
@@ -78,7 +78,7 @@ impl Queue {
                     // The pushed entries may end at once and free their room.
                     return;
                 }
-                self.end(key, Verdict::Again, after);
+                self.end(key, ProgramVerdict::Again, after);
             }
             self.todo.pop_front();
         }

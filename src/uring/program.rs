@@ -24,7 +24,7 @@ mod submit;
 /// Action for a program whose completions have all arrived.
 #[cfg(uring)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ProgramVerdict {
     Finished,
     Again,
     /// The ring refuses this step; a plain call may do it.

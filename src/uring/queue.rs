@@ -15,7 +15,7 @@ use super::key::{About, Key, STEPS_MAX};
 use super::net::in_flight::{Kept, Sends};
 use super::net::receive::{Buffers, MultishotRecv, Receiver};
 use super::port::{Port, Ring, leak};
-use super::program::{Program, Verdict};
+use super::program::{Program, ProgramVerdict};
 use super::room::{Need, Room};
 use super::slots::{Ended, Slots};
 use crate::counters::{Counter, count, log};
@@ -195,7 +195,7 @@ impl Queue {
             return;
         }
         let verdict = program.settle();
-        if verdict == Verdict::Again && self.closed.is_none() {
+        if verdict == ProgramVerdict::Again && self.closed.is_none() {
             match self.slots.requeue(key) {
                 Some(orphan) => after.drop.push(self.without_room(orphan)),
                 None => self.again.push_back(key),
@@ -206,20 +206,20 @@ impl Queue {
     }
 
     /// Ends a program that has nothing in flight, and frees its room.
-    pub(super) fn end(&mut self, key: Key, verdict: Verdict, after: &mut After) {
+    pub(super) fn end(&mut self, key: Key, verdict: ProgramVerdict, after: &mut After) {
         let Self { slots, room, files, stale_files, .. } = self;
         let ended = slots.end(key, |mut program| {
             let is_out_of_reach = !program.open_places().is_empty();
             release(&mut program, room, files, stale_files);
             after.permits.extend(program.take_permit());
             match verdict {
-                Verdict::Refused(step) => Ended::Fallback(program, Some(step)),
-                Verdict::Again if is_out_of_reach => {
+                ProgramVerdict::Refused(step) => Ended::Fallback(program, Some(step)),
+                ProgramVerdict::Again if is_out_of_reach => {
                     program.give_up(Errno::CANCELED.raw_os_error());
                     Ended::Finished(program)
                 }
-                Verdict::Again => Ended::Fallback(program, None),
-                Verdict::Finished => Ended::Finished(program),
+                ProgramVerdict::Again => Ended::Fallback(program, None),
+                ProgramVerdict::Finished => Ended::Finished(program),
             }
         });
         after.ended(ended);
@@ -248,7 +248,7 @@ impl Queue {
             self.complete(completion, after);
         }
         while let Some(key) = self.again.pop_front().or_else(|| self.todo.pop_front()) {
-            self.end(key, Verdict::Again, after);
+            self.end(key, ProgramVerdict::Again, after);
         }
         after.receivers.extend(self.receive.close(&mut after.wake));
     }

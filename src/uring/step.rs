@@ -29,7 +29,7 @@ pub(crate) enum StepLink {
 
 /// What the result of an attempt on a ring means.
 #[cfg(uring)]
-pub(super) enum Judgement {
+pub(super) enum StepVerdict {
     Ended(StepOutcome),
     Again,
     /// The ring lacks the operation, or its arguments are wrong.

@@ -16,7 +16,7 @@ use super::entry::Entry;
 use super::error::{code, describe};
 use super::id::Id;
 use super::link::RedisLink;
-use super::seen::{Seen, Verdict};
+use super::seen::{Seen, EntryVerdict};
 use super::shared::RedisShared;
 use super::sizes::Plan;
 use millstream::sse::log::{Replay, ReplayError};
@@ -83,20 +83,20 @@ impl Shelf {
             }
             let mut seen = Seen::behind(from);
             for entry in entries {
-                let class = entry.stamp.map_or(Verdict::Next, |stamp| seen.classify(entry.id, stamp));
+                let class = entry.stamp.map_or(EntryVerdict::Next, |stamp| seen.classify(entry.id, stamp));
                 if entry.id == from {
                     continue;
                 }
                 let missing = match class {
-                    Verdict::Double => {
+                    EntryVerdict::Double => {
                         shared.places().add_double(entry.id);
                         None
                     }
-                    Verdict::After(missing) => {
+                    EntryVerdict::After(missing) => {
                         shared.places().add_hole(entry.id);
                         Some(Some(missing))
                     }
-                    Verdict::Next => shared.places().has_hole(entry.id).then_some(None),
+                    EntryVerdict::Next => shared.places().has_hole(entry.id).then_some(None),
                 };
                 from = entry.id;
                 if shared.places().is_double(entry.id) {

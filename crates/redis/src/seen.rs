@@ -20,7 +20,7 @@ pub(crate) struct Stamp {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum EntryVerdict {
     Next,
     Double,
     /// This many entries of the same writer are missing before it.
@@ -39,19 +39,19 @@ impl Seen {
         Self { writers: HashMap::new(), whole: start == Id::ZERO }
     }
 
-    pub(crate) fn classify(&mut self, id: Id, stamp: Stamp) -> Verdict {
+    pub(crate) fn classify(&mut self, id: Id, stamp: Stamp) -> EntryVerdict {
         let Stamp { writer, number } = stamp;
         let Some((last, at)) = self.writers.get_mut(&writer) else {
             let missing = if self.whole { number.saturating_sub(1) } else { 0 };
             self.remember(id, stamp);
-            return if missing == 0 { Verdict::Next } else { Verdict::After(missing) };
+            return if missing == 0 { EntryVerdict::Next } else { EntryVerdict::After(missing) };
         };
         if number <= *last {
-            return Verdict::Double;
+            return EntryVerdict::Double;
         }
         let missing = number - *last - 1;
         (*last, *at) = (number, id);
-        if missing == 0 { Verdict::Next } else { Verdict::After(missing) }
+        if missing == 0 { EntryVerdict::Next } else { EntryVerdict::After(missing) }
     }
 
     fn remember(&mut self, id: Id, Stamp { writer, number }: Stamp) {
@@ -114,15 +114,15 @@ mod tests {
         let entries = [(1, 5), (2, 1), (1, 6), (1, 6), (1, 5), (2, 2), (1, 9), (1, 10), (2, 4)];
         let verdicts = (1..).zip(entries).map(|(ms, (writer, number))| seen.classify(id(ms), stamp(writer, number)));
         let expected = [
-            Verdict::Next,
-            Verdict::Next,
-            Verdict::Next,
-            Verdict::Double,
-            Verdict::Double,
-            Verdict::Next,
-            Verdict::After(2),
-            Verdict::Next,
-            Verdict::After(1),
+            EntryVerdict::Next,
+            EntryVerdict::Next,
+            EntryVerdict::Next,
+            EntryVerdict::Double,
+            EntryVerdict::Double,
+            EntryVerdict::Next,
+            EntryVerdict::After(2),
+            EntryVerdict::Next,
+            EntryVerdict::After(1),
         ];
         assert_eq!(verdicts.collect::<Vec<_>>(), expected);
     }
@@ -133,7 +133,7 @@ mod tests {
         let entries = [(1, 1), (1, 2), (2, 1), (3, 8), (3, 9), (4, 2)];
         let verdicts = (1..).zip(entries).map(|(ms, (writer, number))| seen.classify(id(ms), stamp(writer, number)));
         let expected =
-            [Verdict::Next, Verdict::Next, Verdict::Next, Verdict::After(7), Verdict::Next, Verdict::After(1)];
+            [EntryVerdict::Next, EntryVerdict::Next, EntryVerdict::Next, EntryVerdict::After(7), EntryVerdict::Next, EntryVerdict::After(1)];
         assert_eq!(verdicts.collect::<Vec<_>>(), expected);
     }
 
@@ -143,12 +143,12 @@ mod tests {
         for writer in 0..WRITERS_MAX as u64 {
             seen.classify(id(writer + 1), stamp(writer, 1));
         }
-        assert_eq!(seen.classify(id(1 << 20), stamp(0, 2)), Verdict::Next);
+        assert_eq!(seen.classify(id(1 << 20), stamp(0, 2)), EntryVerdict::Next);
         seen.classify(id((1 << 20) + 1), stamp(u64::MAX, 1));
         assert_eq!(seen.writers.len(), WRITERS_MAX);
-        assert_eq!(seen.classify(id((1 << 20) + 2), stamp(0, 2)), Verdict::Double);
+        assert_eq!(seen.classify(id((1 << 20) + 2), stamp(0, 2)), EntryVerdict::Double);
         assert!(!seen.writers.contains_key(&1));
-        assert_eq!(seen.classify(id((1 << 20) + 3), stamp(1, 2)), Verdict::Next, "its earlier appends are unknown");
+        assert_eq!(seen.classify(id((1 << 20) + 3), stamp(1, 2)), EntryVerdict::Next, "its earlier appends are unknown");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::backoff::Backoff;
 use super::entry::Entry;
 use super::id::Id;
 use super::link::RedisLink;
-use super::seen::{Seen, Verdict};
+use super::seen::{Seen, EntryVerdict};
 use super::shared::RedisShared;
 use super::sizes::Plan;
 use super::stats::Part;
@@ -121,14 +121,14 @@ impl Tail {
         if std::mem::take(&mut self.hole) {
             shared.places().add_hole(entry.id);
         }
-        match entry.stamp.map_or(Verdict::Next, |stamp| self.seen.classify(entry.id, stamp)) {
-            Verdict::Next => {}
-            Verdict::Double => {
+        match entry.stamp.map_or(EntryVerdict::Next, |stamp| self.seen.classify(entry.id, stamp)) {
+            EntryVerdict::Next => {}
+            EntryVerdict::Double => {
                 shared.stats.double();
                 shared.places().add_double(entry.id);
                 return Ok(());
             }
-            Verdict::After(missing) => {
+            EntryVerdict::After(missing) => {
                 shared.places().add_hole(entry.id);
                 if !reported {
                     self.gap(shared, sink, Some(missing));

@@ -13,7 +13,7 @@ pub(crate) struct Validators<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ConditionVerdict {
     Proceed,
     /// 304: the client has this version.
     NotModified,
@@ -27,26 +27,26 @@ pub(super) fn any(headers: &HeaderMap) -> bool {
 }
 
 /// Evaluates the preconditions of a `GET` or `HEAD` in the order of §13.2.2.
-pub(super) fn evaluate(headers: &HeaderMap, of: Validators<'_>) -> Verdict {
+pub(super) fn evaluate(headers: &HeaderMap, of: Validators<'_>) -> ConditionVerdict {
     if headers.contains_key(IF_MATCH) {
         if !tags(headers, IF_MATCH).any(|tag| tag.matches_strongly(of.etag)) {
-            return Verdict::Failed;
+            return ConditionVerdict::Failed;
         }
     } else if let (Some(since), Some(modified)) = (date(headers, IF_UNMODIFIED_SINCE), of.last_modified)
         && modified > since
     {
-        return Verdict::Failed;
+        return ConditionVerdict::Failed;
     }
     if headers.contains_key(IF_NONE_MATCH) {
         if tags(headers, IF_NONE_MATCH).any(|tag| tag.matches_weakly(of.etag)) {
-            return Verdict::NotModified;
+            return ConditionVerdict::NotModified;
         }
     } else if let (Some(since), Some(modified)) = (date(headers, IF_MODIFIED_SINCE), of.last_modified)
         && modified <= since
     {
-        return Verdict::NotModified;
+        return ConditionVerdict::NotModified;
     }
-    Verdict::Proceed
+    ConditionVerdict::Proceed
 }
 
 /// Returns whether the `Range` header applies under `If-Range`, §13.1.5. Without `If-Range` it does.
@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn preconditions_have_an_order() {
-        use Verdict::{Failed, NotModified, Proceed};
-        let table: &[(&[(HeaderName, &str)], Verdict)] = &[
+        use ConditionVerdict::{Failed, NotModified, Proceed};
+        let table: &[(&[(HeaderName, &str)], ConditionVerdict)] = &[
             (&[], Proceed),
             (&[(IF_MATCH, "\"v1\"")], Proceed),
             (&[(IF_MATCH, "*")], Proceed),
@@ -179,7 +179,7 @@ mod tests {
     fn without_a_time_dates_do_not_count() {
         let of = Validators { etag: Some(&ETAG), last_modified: None };
         for name in [IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE] {
-            assert_eq!(evaluate(&headers(&[(name, THEN)]), of), Verdict::Proceed);
+            assert_eq!(evaluate(&headers(&[(name, THEN)]), of), ConditionVerdict::Proceed);
         }
         assert!(!range_counts(&headers(&[(IF_RANGE, THEN)]), of, then() + Duration::from_secs(60)));
     }
@@ -190,7 +190,7 @@ mod tests {
         lines.append(IF_NONE_MATCH, HeaderValue::from_static("\"a\""));
         lines.append(IF_NONE_MATCH, HeaderValue::from_static("\"v1\""));
         let of = Validators { etag: Some(&ETAG), last_modified: None };
-        assert_eq!(evaluate(&lines, of), Verdict::NotModified);
+        assert_eq!(evaluate(&lines, of), ConditionVerdict::NotModified);
     }
 
     #[test]
@@ -219,16 +219,16 @@ mod tests {
         for etag in [Some(&weak), None] {
             let of = Validators { etag, last_modified: None };
             let verdict = |name, value| evaluate(&headers(&[(name, value)]), of);
-            let matched = if etag.is_some() { Verdict::NotModified } else { Verdict::Proceed };
+            let matched = if etag.is_some() { ConditionVerdict::NotModified } else { ConditionVerdict::Proceed };
             assert_eq!(verdict(IF_NONE_MATCH, "\"v1\""), matched);
             assert_eq!(verdict(IF_NONE_MATCH, "W/\"v1\""), matched);
-            assert_eq!(verdict(IF_NONE_MATCH, "*"), Verdict::NotModified);
-            assert_eq!(verdict(IF_NONE_MATCH, "\"v2\""), Verdict::Proceed);
+            assert_eq!(verdict(IF_NONE_MATCH, "*"), ConditionVerdict::NotModified);
+            assert_eq!(verdict(IF_NONE_MATCH, "\"v2\""), ConditionVerdict::Proceed);
             for tag in ["\"v1\"", "W/\"v1\""] {
-                assert_eq!(verdict(IF_MATCH, tag), Verdict::Failed);
+                assert_eq!(verdict(IF_MATCH, tag), ConditionVerdict::Failed);
                 assert!(!range_counts(&headers(&[(IF_RANGE, tag)]), of, then()));
             }
-            assert_eq!(verdict(IF_MATCH, "*"), Verdict::Proceed);
+            assert_eq!(verdict(IF_MATCH, "*"), ConditionVerdict::Proceed);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
-use super::conditional::{self, Validators, Verdict};
+use super::conditional::{self, Validators, ConditionVerdict};
 use super::multipart::{Part, boundary, content_range, layout};
 use super::range::{self, Selected};
 
@@ -31,9 +31,9 @@ pub(crate) fn respond<R: Representation>(of: &R, method: &Method, headers: &Head
     let get = *method == Method::GET;
     if conditional::any(headers) {
         match conditional::evaluate(headers, of.version()) {
-            Verdict::Proceed => {}
-            Verdict::NotModified => return without(of, StatusCode::NOT_MODIFIED),
-            Verdict::Failed => return without(of, StatusCode::PRECONDITION_FAILED),
+            ConditionVerdict::Proceed => {}
+            ConditionVerdict::NotModified => return without(of, StatusCode::NOT_MODIFIED),
+            ConditionVerdict::Failed => return without(of, StatusCode::PRECONDITION_FAILED),
         }
         // §14.2: a Range header is ignored for any other method.
         if get

@@ -2,8 +2,8 @@
 
 use super::*;
 
-const WELL: Verdict = Verdict::Well { rests: false };
-const RESTS: Verdict = Verdict::Well { rests: true };
+const WELL: CheckVerdict = CheckVerdict::Well { rests: false };
+const RESTS: CheckVerdict = CheckVerdict::Well { rests: true };
 
 struct Case {
     seen: Seen,
@@ -32,7 +32,7 @@ impl Case {
         Self { seen: Seen::new(start), start, facts, limits }
     }
 
-    fn at(&mut self, seconds: f32) -> Verdict {
+    fn at(&mut self, seconds: f32) -> CheckVerdict {
         self.seen.check(self.start + Duration::from_secs_f32(seconds), &self.facts, &self.limits)
     }
 }
@@ -42,7 +42,7 @@ fn the_first_request_has_its_time_from_connecting() {
     for protocol in [Protocol::Unknown, Protocol::One, Protocol::Two] {
         let mut case = Case::new(protocol);
         assert_eq!(case.at(9.9), RESTS);
-        assert_eq!(case.at(10.0), Verdict::HeadLate { begun: false });
+        assert_eq!(case.at(10.0), CheckVerdict::HeadLate { begun: false });
     }
     // A byte now and then does not extend the time.
     let mut case = Case::new(Protocol::One);
@@ -50,7 +50,7 @@ fn the_first_request_has_its_time_from_connecting() {
         case.facts.pulse.received += 1;
         assert_eq!(case.at(second as f32), WELL);
     }
-    assert_eq!(case.at(10.0), Verdict::HeadLate { begun: true });
+    assert_eq!(case.at(10.0), CheckVerdict::HeadLate { begun: true });
 }
 
 #[test]
@@ -64,14 +64,14 @@ fn later_heads_have_their_time_from_their_first_byte_and_none_at_all_is_idle() {
     case.facts.pulse.received += 3;
     assert_eq!(case.at(560.0), WELL);
     assert_eq!(case.at(569.9), WELL);
-    assert_eq!(case.at(570.0), Verdict::HeadLate { begun: true });
+    assert_eq!(case.at(570.0), CheckVerdict::HeadLate { begun: true });
 
     let mut case = Case::new(Protocol::One);
     // The request came and went between two checks.
     case.facts.requests = (1, 0);
     assert_eq!(case.at(5.0), WELL);
     assert_eq!(case.at(64.9), RESTS);
-    assert_eq!(case.at(65.0), Verdict::Idle);
+    assert_eq!(case.at(65.0), CheckVerdict::Idle);
 
     let mut case = Case::new(Protocol::Two);
     case.facts.requests = (1, 0);
@@ -81,12 +81,12 @@ fn later_heads_have_their_time_from_their_first_byte_and_none_at_all_is_idle() {
         (case.facts.pulse.received, case.facts.pulse.sent) = (second, second);
         assert_eq!(case.at(second as f32), RESTS);
     }
-    assert_eq!(case.at(60.0), Verdict::Idle);
+    assert_eq!(case.at(60.0), CheckVerdict::Idle);
     // Idleness of a tunnel is measured by its bytes.
     case.facts.tunnel = true;
     case.facts.pulse.received += 1;
     assert_eq!(case.at(61.0), WELL);
-    assert_eq!(case.at(121.0), Verdict::Idle);
+    assert_eq!(case.at(121.0), CheckVerdict::Idle);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn an_empty_line_between_requests_is_no_head() {
         case.facts.pulse.received += line;
         assert_eq!(case.at(1.0), RESTS);
         assert_eq!(case.at(59.9), RESTS);
-        assert_eq!(case.at(60.0), Verdict::Idle);
+        assert_eq!(case.at(60.0), CheckVerdict::Idle);
     }
     for (sealed, head) in [(false, 3), (true, 32)] {
         let mut case = Case::new(Protocol::One);
@@ -106,7 +106,7 @@ fn an_empty_line_between_requests_is_no_head() {
         assert_eq!(case.at(0.0), WELL);
         case.facts.pulse.received += head;
         assert_eq!(case.at(1.0), WELL);
-        assert_eq!(case.at(11.0), Verdict::HeadLate { begun: true });
+        assert_eq!(case.at(11.0), CheckVerdict::HeadLate { begun: true });
     }
 }
 
@@ -124,13 +124,13 @@ fn a_peer_that_takes_too_little_is_noticed_and_a_peer_that_has_little_to_take_is
     assert_eq!(case.at(130.95), WELL);
     case.facts.held -= (8 << 10) - 1;
     assert_eq!(case.at(160.9), WELL);
-    assert_eq!(case.at(161.0), Verdict::Stalled);
+    assert_eq!(case.at(161.0), CheckVerdict::Stalled);
     // Also after the stream was handed over.
     case.facts.ended = true;
-    assert_eq!(case.at(161.0), Verdict::Stalled);
+    assert_eq!(case.at(161.0), CheckVerdict::Stalled);
     // Bytes that the kernel accepts are not yet taken by the peer.
     (case.facts.pulse.sent, case.facts.held) = (case.facts.pulse.sent + 20_000, case.facts.held + 20_000);
-    assert_eq!(case.at(161.1), Verdict::Stalled);
+    assert_eq!(case.at(161.1), CheckVerdict::Stalled);
     case.facts.held -= 1;
     assert_eq!(case.at(161.2), WELL, "8 KiB in all");
 }
@@ -148,7 +148,7 @@ fn all_of_what_waits_is_enough_however_little_it_is() {
     for second in 200..229 {
         assert_eq!(case.at(second as f32), WELL);
     }
-    assert_eq!(case.at(229.0), Verdict::Stalled);
+    assert_eq!(case.at(229.0), CheckVerdict::Stalled);
     // A quiet stream has no bytes to deliver.
     case.facts.held = 0;
     assert_eq!(case.at(231.0), WELL);
@@ -167,7 +167,7 @@ fn memory_of_a_unix_socket_is_no_progress_by_itself_and_no_debt() {
     case.facts.pulse.sent += 10_000;
     assert_eq!(case.at(29.95), WELL);
     assert_eq!(case.at(59.9), WELL);
-    assert_eq!(case.at(59.95), Verdict::Stalled);
+    assert_eq!(case.at(59.95), CheckVerdict::Stalled);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_peer_that_opens_no_window_is_noticed() {
     case.facts.asked += 1;
     assert_eq!(case.at(29.9), WELL);
     assert_eq!(case.at(59.8), WELL);
-    assert_eq!(case.at(59.9), Verdict::Stalled);
+    assert_eq!(case.at(59.9), CheckVerdict::Stalled);
     // A long last frame continues while another request brings more bytes than that.
     case.facts.passed += 8 << 10;
     for second in 60..200 {
@@ -198,7 +198,7 @@ fn pings_take_nothing_of_an_answer() {
         case.facts.held = 17_000;
         assert_eq!(case.at(second as f32), WELL);
     }
-    assert_eq!(case.at(30.0), Verdict::Stalled);
+    assert_eq!(case.at(30.0), CheckVerdict::Stalled);
     // More bytes were taken than received.
     (case.facts.pulse.sent, case.facts.held) = (case.facts.pulse.sent + 20_000, 11_000);
     assert_eq!(case.at(30.05), WELL);
@@ -215,7 +215,7 @@ fn who_waits_for_our_own_rate_is_not_to_blame() {
         case.facts.pulse.paced = false;
         assert_eq!(case.at(1000.1), WELL);
         assert_eq!(case.at(1030.0), WELL);
-        assert_eq!(case.at(1030.1), Verdict::Stalled);
+        assert_eq!(case.at(1030.1), CheckVerdict::Stalled);
     }
 }
 
@@ -235,7 +235,7 @@ fn who_was_told_to_end_has_a_moment_and_as_long_as_it_sends() {
     case.facts.requests = (2, 0);
     assert_eq!(case.at(100.1), WELL);
     assert_eq!(case.at(100.4), WELL);
-    assert_eq!(case.at(100.5), Verdict::Unheeded);
+    assert_eq!(case.at(100.5), CheckVerdict::Unheeded);
     let mut case = Case::new(Protocol::Two);
     case.facts.phase = ShutdownPhase::Finish;
     for tenth in 0..300 {
@@ -243,5 +243,5 @@ fn who_was_told_to_end_has_a_moment_and_as_long_as_it_sends() {
         assert_eq!(case.at(tenth as f32 / 10.0), WELL);
     }
     case.facts.pulse.sent += 1;
-    assert_eq!(case.at(30.1), Verdict::Unheeded, "not forever");
+    assert_eq!(case.at(30.1), CheckVerdict::Unheeded, "not forever");
 }

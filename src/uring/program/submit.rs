@@ -6,8 +6,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::op::{FileUse, StepOutcome};
 use super::super::room::Need;
-use super::super::step::{CANCELED, Judgement, StepLink, RETRIES, ProgramStep};
-use super::{Program, Verdict};
+use super::super::step::{CANCELED, StepVerdict, StepLink, RETRIES, ProgramStep};
+use super::{Program, ProgramVerdict};
 
 pub(in super::super) struct Piece {
     pub(in super::super) entry: Entry,
@@ -139,7 +139,7 @@ impl Program {
         left.for_each(|step| step.outcome = Some(StepOutcome::Skipped));
     }
 
-    pub(in super::super) fn settle(&mut self) -> Verdict {
+    pub(in super::super) fn settle(&mut self) -> ProgramVerdict {
         // After an incomplete step the kernel cancels the linked steps: for good, or until the step is resumed.
         let mut cut: Option<bool> = None;
         let mut left = false;
@@ -155,13 +155,13 @@ impl Program {
                 None => None,
                 Some(Err(CANCELED)) if cut == Some(true) => None,
                 Some(result) => match step.judge(result, is_spent) {
-                    Judgement::Ended(outcome) => Some(outcome),
-                    Judgement::Refused(e) if is_out_of_reach => Some(StepOutcome::Failed(e)),
-                    Judgement::Refused(_) => {
+                    StepVerdict::Ended(outcome) => Some(outcome),
+                    StepVerdict::Refused(e) if is_out_of_reach => Some(StepOutcome::Failed(e)),
+                    StepVerdict::Refused(_) => {
                         refused = refused.or(Some(n));
                         None
                     }
-                    Judgement::Again => None,
+                    StepVerdict::Again => None,
                 },
             };
             left |= step.outcome.is_none();
@@ -172,9 +172,9 @@ impl Program {
         }
         self.retries = if moved { 0 } else { self.retries + 1 };
         match refused {
-            Some(n) => Verdict::Refused(n),
-            None if left => Verdict::Again,
-            None => Verdict::Finished,
+            Some(n) => ProgramVerdict::Refused(n),
+            None if left => ProgramVerdict::Again,
+            None => ProgramVerdict::Finished,
         }
     }
 }

@@ -4,7 +4,7 @@ use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
 
 use super::super::op::{FileUse, Files, Progress, StepOutcome};
-use super::{CANCELED, Judgement, Limit, ProgramStep};
+use super::{CANCELED, StepVerdict, Limit, ProgramStep};
 use crate::sys::errno::Errno;
 
 /// `ERESTARTSYS`, the kernel's internal code of an interrupted call, which `IORING_OP_SPLICE` returns.
@@ -60,34 +60,34 @@ impl ProgramStep {
         true
     }
 
-    pub(in super::super) fn judge(&mut self, result: Result<u32, i32>, is_spent: bool) -> Judgement {
+    pub(in super::super) fn judge(&mut self, result: Result<u32, i32>, is_spent: bool) -> StepVerdict {
         let timed_out = StepOutcome::Failed(Errno::TIMEDOUT.raw_os_error());
         let outcome = match result {
             Ok(_) if self.is_waiting() => {
                 self.waits += 1;
-                return Judgement::Again;
+                return StepVerdict::Again;
             }
             Ok(n) => match self.op.advance(n) {
                 Progress::Done => StepOutcome::Done(self.op.bytes()),
-                Progress::End if self.op.has_not_ended() && !is_spent => return Judgement::Again,
-                Progress::End if self.op.has_not_ended() => return Judgement::Refused(Errno::IO.raw_os_error()),
+                Progress::End if self.op.has_not_ended() && !is_spent => return StepVerdict::Again,
+                Progress::End if self.op.has_not_ended() => return StepVerdict::Refused(Errno::IO.raw_os_error()),
                 Progress::End => StepOutcome::Short(self.op.bytes()),
                 Progress::More if self.timed_out => timed_out,
-                Progress::More => return Judgement::Again,
+                Progress::More => return StepVerdict::Again,
             },
             Err(e) => match self.op.fail(e) {
                 Some(outcome) => outcome,
-                None if REFUSED.contains(&e) => return Judgement::Refused(e),
+                None if REFUSED.contains(&e) => return StepVerdict::Refused(e),
                 None if AGAIN.contains(&e) && self.timed_out => timed_out,
                 None if AGAIN.contains(&e) && !is_spent => {
                     let can_wait = e == Errno::AGAIN.raw_os_error() && !self.is_waiting();
                     self.waits += usize::from(can_wait && self.op.waits().iter().any(Option::is_some));
-                    return Judgement::Again;
+                    return StepVerdict::Again;
                 }
                 None => StepOutcome::Failed(e),
             },
         };
-        Judgement::Ended(outcome)
+        StepVerdict::Ended(outcome)
     }
 }
 
@@ -115,8 +115,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn ended(judgement: Judgement, outcome: StepOutcome) {
-        assert!(matches!(judgement, Judgement::Ended(ended) if ended == outcome));
+    fn ended(judgement: StepVerdict, outcome: StepOutcome) {
+        assert!(matches!(judgement, StepVerdict::Ended(ended) if ended == outcome));
     }
 
     #[test]
@@ -142,16 +142,16 @@ mod tests {
     #[test]
     fn a_descriptor_that_is_not_ready_is_waited_for_and_then_tried_again() {
         let mut step = write();
-        assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
+        assert!(matches!(step.judge(errno(Errno::AGAIN), false), StepVerdict::Again));
         assert!(step.is_waiting());
         // After an interrupt it polls again, for the same event.
-        assert!(matches!(step.judge(errno(Errno::INTR), false), Judgement::Again));
+        assert!(matches!(step.judge(errno(Errno::INTR), false), StepVerdict::Again));
         assert!(step.is_waiting());
-        assert!(matches!(step.judge(Ok(4), false), Judgement::Again), "a poll result is not a number of bytes");
+        assert!(matches!(step.judge(Ok(4), false), StepVerdict::Again), "a poll result is not a number of bytes");
         assert!(!step.is_waiting());
         ended(step.judge(Ok(10), false), StepOutcome::Done(10));
         let mut step = ProgramStep::new(Box::new(Read::new(file(), 0, 10)));
-        assert!(matches!(step.judge(errno(Errno::AGAIN), false), Judgement::Again));
+        assert!(matches!(step.judge(errno(Errno::AGAIN), false), StepVerdict::Again));
         assert!(!step.is_waiting());
         ended(step.judge(errno(Errno::AGAIN), true), StepOutcome::Failed(Errno::AGAIN.raw_os_error()));
     }
@@ -162,8 +162,8 @@ mod tests {
         std::fs::write(&file, [7; 100]).unwrap();
         let open = || Target::from(Arc::new(std::fs::File::open(&file).unwrap()));
         let mut step = ProgramStep::new(Box::new(Read::new(open(), 40, 100)));
-        assert!(matches!(step.judge(Ok(0), false), Judgement::Again));
-        assert!(matches!(step.judge(Ok(0), true), Judgement::Refused(_)));
+        assert!(matches!(step.judge(Ok(0), false), StepVerdict::Again));
+        assert!(matches!(step.judge(Ok(0), true), StepVerdict::Refused(_)));
         let mut step = ProgramStep::new(Box::new(Read::new(open(), 100, 100)));
         ended(step.judge(Ok(0), false), StepOutcome::Short(0));
     }
@@ -178,8 +178,8 @@ mod tests {
         ] {
             ended(close().judge(Err(errno.raw_os_error()), false), outcome);
         }
-        assert!(matches!(close().judge(errno(Errno::CANCELED), false), Judgement::Again));
-        assert!(matches!(write().judge(errno(Errno::INVAL), false), Judgement::Refused(_)));
+        assert!(matches!(close().judge(errno(Errno::CANCELED), false), StepVerdict::Again));
+        assert!(matches!(write().judge(errno(Errno::INVAL), false), StepVerdict::Refused(_)));
     }
 
     #[test]
