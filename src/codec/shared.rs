@@ -21,7 +21,7 @@ use tokio::io::AsyncWrite;
 
 use super::write_buffer::WriteBuffer;
 use crate::counters::{Counter, count};
-use crate::runtime::{Flush, Held, Turn};
+use crate::runtime::{Flush, DirtyRef, Turn};
 
 pub(super) struct WriterShared<W> {
     ends: Option<Ends>,
@@ -95,7 +95,7 @@ impl FlushWaker {
             return;
         }
         let Some(writer) = self.of.upgrade() else { return };
-        if !self.turn.schedule(Held::Kept(Arc::clone(&writer)), self.limit) {
+        if !self.turn.schedule(DirtyRef::Kept(Arc::clone(&writer)), self.limit) {
             self.gone.store(true, SeqCst);
             writer.flush();
         }

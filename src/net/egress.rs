@@ -32,7 +32,7 @@ use super::socket_writer::{SendFailure, SocketWriter};
 use super::stats::{KernelStats, Reason, Record, StreamStats};
 use crate::buf::origin::{Origin, OriginSlice, OriginSlices};
 use crate::buf::queue::Queue;
-use crate::runtime::{Flush, Held, Turn};
+use crate::runtime::{Flush, DirtyRef, Turn};
 use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::socket;
@@ -311,7 +311,7 @@ impl Egress {
     /// Schedules a flush at the end of the turn, at most after `limit`; flushes now if the runtime is gone. Must be
     /// called without the lock, after [`EgressState::needs_flush`]: a runtime that shuts down flushes inside this call.
     fn schedule(&self, limit: Duration) {
-        if !self.turn.schedule(Held::Weak(self.me.clone()), limit)
+        if !self.turn.schedule(DirtyRef::Weak(self.me.clone()), limit)
             && let Some(me) = self.me.upgrade()
         {
             me.flush();

@@ -22,7 +22,7 @@ use std::sync::{Arc, MutexGuard, OnceLock, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::dirty::{Held, Suspect, Work, guarded};
+use super::dirty::{DirtyRef, Suspect, Work, guarded};
 use super::turns::{Shard, Turn};
 use crate::counters::{Counter, count};
 use crate::sys;
@@ -76,7 +76,7 @@ struct Look {
     /// Changes when a stream becomes dirty after the last check.
     rounds: u32,
     suspects: bool,
-    late: Vec<Held>,
+    late: Vec<DirtyRef>,
 }
 
 fn run() {
@@ -115,7 +115,7 @@ fn sleep(rounds: u32) {
     }
 }
 
-fn flush(stream: Held) {
+fn flush(stream: DirtyRef) {
     count(Counter::LateFlushes, 1);
     guarded(|| stream.flush());
 }
@@ -206,7 +206,7 @@ fn look_at(shard: &Shard, now: Instant, activity: impl Fn() -> Activity, found: 
     let taken = work.waiting.extract_if(.., |dirty| dirty.stream.is_ours() && late(dirty.since, dirty.limit));
     found.late.extend(taken.map(|dirty| dirty.stream));
     if work.looked.is_some_and(|looked| late(looked, Duration::ZERO)) {
-        let (ours, others): (Vec<_>, _) = std::mem::take(&mut work.due).into_iter().partition(Held::is_ours);
+        let (ours, others): (Vec<_>, _) = std::mem::take(&mut work.due).into_iter().partition(DirtyRef::is_ours);
         work.due = others.into();
         found.late.extend(ours);
     }
@@ -248,7 +248,7 @@ mod tests {
     fn notified(turn: &Arc<Turn>, limit: Duration, kept: bool) -> (Arc<dyn Flush>, mpsc::Receiver<thread::ThreadId>) {
         let (sender, wait) = mpsc::channel();
         let stream: Arc<dyn Flush> = Arc::new(Notifier(sender));
-        let held = if kept { Held::Kept(Arc::clone(&stream)) } else { Held::Weak(Arc::downgrade(&stream)) };
+        let held = if kept { DirtyRef::Kept(Arc::clone(&stream)) } else { DirtyRef::Weak(Arc::downgrade(&stream)) };
         assert!(turn.schedule(held, limit));
         (stream, wait)
     }

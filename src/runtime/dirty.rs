@@ -43,14 +43,14 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
 
 /// A reference to a dirty stream.
 #[derive(Clone)]
-pub(crate) enum Held {
+pub(crate) enum DirtyRef {
     /// A socket of this crate. It closes once its owner has dropped it and no bytes wait. Any thread can flush it.
     Weak(Weak<dyn Flush>),
     /// A writer around another type. It is kept until it is flushed, and only its runtime flushes it.
     Kept(Arc<dyn Flush>),
 }
 
-impl Held {
+impl DirtyRef {
     pub(super) fn get(&self) -> Option<Arc<dyn Flush>> {
         match self {
             Self::Weak(stream) => stream.upgrade(),
@@ -71,7 +71,7 @@ impl Held {
 }
 
 pub(super) struct Dirty {
-    pub(super) stream: Held,
+    pub(super) stream: DirtyRef,
     pub(super) limit: Duration,
     seen: usize,
     /// Number of consecutive checks without a new write.
@@ -80,7 +80,7 @@ pub(super) struct Dirty {
 }
 
 impl Dirty {
-    pub(super) fn new(stream: Held, limit: Duration, since: Instant) -> Self {
+    pub(super) fn new(stream: DirtyRef, limit: Duration, since: Instant) -> Self {
         let seen = stream.get().map_or(0, |stream| stream.writes());
         Self { stream, limit, seen, quiet: 0, since }
     }
@@ -99,7 +99,7 @@ impl Dirty {
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) waiting: Vec<Dirty>,
-    pub(super) due: VecDeque<Held>,
+    pub(super) due: VecDeque<DirtyRef>,
     pub(super) looked: Option<Instant>,
     pub(super) thread: Option<ThreadId>,
     /// Delay of recent checks.

@@ -32,7 +32,7 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
 use super::backstop;
-use super::dirty::{Dirty, Flush, Held, guarded};
+use super::dirty::{Dirty, Flush, DirtyRef, guarded};
 use super::reactor::{CompletionEvent, Reactor};
 use super::setup::{DriverBuilder, DriverInfo};
 use super::turns::{Flusher, Shard, ShardState, Turn};
@@ -77,7 +77,7 @@ impl Turn {
     /// Schedules a flush of `stream` at the end of this turn, at most after `limit`. Returns `false` if the runtime is
     /// gone and will never flush it.
     #[must_use]
-    pub(crate) fn schedule(self: &Arc<Self>, stream: Held, limit: Duration) -> bool {
+    pub(crate) fn schedule(self: &Arc<Self>, stream: DirtyRef, limit: Duration) -> bool {
         let index = self.shard();
         let mut state = self.shards[index].state();
         if matches!(state.flusher, Flusher::Gone) {
@@ -183,7 +183,7 @@ pub(super) struct FlusherTask {
     turn: Arc<Turn>,
     index: usize,
     /// New dirty streams with their limits, during sorting. `since` is the time at which the first socket became dirty.
-    taken: Vec<(Held, Duration)>,
+    taken: Vec<(DirtyRef, Duration)>,
     since: Option<Instant>,
     batch: Vec<Arc<dyn Flush>>,
     send_batch: SendBatch,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Semaphore;
 
-use super::dirty::{Held, Work};
+use super::dirty::{DirtyRef, Work};
 use super::reactor::{CompletionEvent, Reactor};
 use super::setup::{DriverBuilder, DriverInfo, Io};
 use crate::sys::thread::{self, ThreadId};
@@ -61,7 +61,7 @@ impl Drop for Running {
 #[derive(Default)]
 pub(super) struct ShardState {
     /// Streams that the flusher has not seen yet, with their limits.
-    pub(super) dirty: Vec<(Held, Duration)>,
+    pub(super) dirty: Vec<(DirtyRef, Duration)>,
     pub(super) since: Option<Instant>,
     pub(super) thread: Option<ThreadId>,
     /// Number of times the list became non-empty.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::ledger::Held;
+use super::ledger::HeldFrame;
 use super::memfd;
 use millstream::internal::{WINDOW, map_file};
 
@@ -21,13 +21,13 @@ pub(crate) struct Frame {
     file: Arc<File>,
     at: u64,
     len: u64,
-    held: Arc<Held>,
+    held: Arc<HeldFrame>,
 }
 
 /// Bytes that were copied from a frame. They count as the frame does.
 struct Copied {
     bytes: Vec<u8>,
-    _held: Arc<Held>,
+    _held: Arc<HeldFrame>,
 }
 
 impl AsRef<[u8]> for Copied {
@@ -38,7 +38,7 @@ impl AsRef<[u8]> for Copied {
 
 impl Frame {
     /// `file` must be sealed, and have `len` bytes, at least one.
-    pub(crate) fn new(file: File, len: u64, held: Held) -> Self {
+    pub(crate) fn new(file: File, len: u64, held: HeldFrame) -> Self {
         Self { file: Arc::new(file), at: 0, len, held: Arc::new(held) }
     }
 

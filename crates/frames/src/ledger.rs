@@ -36,7 +36,7 @@ struct LedgerState {
 
 /// A frame that is held. Dropped with its last slice.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldFrame {
     ledger: Arc<Ledger>,
     bytes: u64,
 }
@@ -51,10 +51,10 @@ impl Ledger {
     }
 
     /// Takes a frame of the peer into account, or returns `None` if it has no credit for it.
-    pub(crate) fn hold(self: &Arc<Self>, bytes: u64) -> Option<Held> {
+    pub(crate) fn hold(self: &Arc<Self>, bytes: u64) -> Option<HeldFrame> {
         let mut state = self.state();
         state.out = state.out.plus(Credit { frames: 1, bytes }, self.granted)?;
-        Some(Held { ledger: Arc::clone(self), bytes })
+        Some(HeldFrame { ledger: Arc::clone(self), bytes })
     }
 
     /// Returns whether frames are held, so that the peer may have to wait.
@@ -96,7 +96,7 @@ impl Ledger {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldFrame {
     fn drop(&mut self) {
         let mut state = self.ledger.state();
         // Within `out`, so within the limits.

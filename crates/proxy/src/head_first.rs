@@ -28,7 +28,7 @@ const HELD: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct HeadFirst {
     stream: Stream,
-    hold: Hold,
+    hold: BodyHold,
     /// Whether the upstream takes no more bytes. Further ones are dropped, because hyper reads nothing after an error, and the
     /// upstream may have answered before. If it has not, its end is read.
     is_deaf: bool,
@@ -37,18 +37,18 @@ pub(crate) struct HeadFirst {
 /// Holds the body of a response back from hyper, and counts what hyper holds of the request. Only the task that polls the
 /// connection uses it.
 #[derive(Clone, Debug)]
-pub(crate) struct Hold(Arc<Held>);
+pub(crate) struct BodyHold(Arc<HoldState>);
 
 #[derive(Debug, Default)]
-struct Held {
+struct HoldState {
     place: AtomicU8,
     owed: Owed,
 }
 
-impl Hold {
+impl BodyHold {
     /// For a connection by which hyper has sent nothing.
     pub(crate) fn new() -> Self {
-        let held = Held::default();
+        let held = HoldState::default();
         held.owed.reset();
         Self(Arc::new(held))
     }
@@ -89,7 +89,7 @@ impl Hold {
 }
 
 impl HeadFirst {
-    pub(crate) fn new(stream: Stream, hold: Hold) -> Self {
+    pub(crate) fn new(stream: Stream, hold: BodyHold) -> Self {
         Self { stream, hold, is_deaf: false }
     }
 
@@ -234,7 +234,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let stream = Connector::new().connect_to("127.0.0.1", port).await.unwrap();
         let (mut upstream, _) = listener.accept().unwrap();
-        let mut connection = HeadFirst::new(Stream::Tcp(stream), Hold::new());
+        let mut connection = HeadFirst::new(Stream::Tcp(stream), BodyHold::new());
         let mut connection = Pin::new(&mut connection);
         let answer = b"HTTP/1.1 413 Content Too Large\r\n\r\n";
         upstream.write_all(answer).unwrap();

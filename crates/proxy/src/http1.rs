@@ -14,7 +14,7 @@ use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use tokio::task::unconstrained;
 
 use super::chunked::Chunked;
-use super::head_first::{HeadFirst, Hold};
+use super::head_first::{HeadFirst, BodyHold};
 use super::request_body::OutBody;
 use super::stream::Stream;
 use millstream::internal::Framing;
@@ -29,7 +29,7 @@ struct Http1Inner {
     sender: SendRequest<OutBody>,
     /// `None` after its end: hyper gives back what it has not sent when the connection is dropped.
     connection: Option<Connection<HeadFirst, OutBody>>,
-    hold: Hold,
+    hold: BodyHold,
     is_plain: bool,
 }
 
@@ -52,7 +52,7 @@ impl Http1 {
         if limits.fields != FIELDS {
             builder.max_headers(limits.fields);
         }
-        let hold = Hold::new();
+        let hold = BodyHold::new();
         let handshake = pin!(builder.handshake(HeadFirst::new(stream, hold.clone())));
         // An HTTP/1 handshake exchanges no bytes.
         match handshake.poll(&mut Context::from_waker(Waker::noop())) {

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Sleep, sleep};
 
 use super::fields::clean_trailers;
-use super::head_first::Hold;
+use super::head_first::BodyHold;
 use millstream::internal::Framing;
 use millstream::internal::status_of;
 
@@ -35,7 +35,7 @@ struct Attempt {
     /// Bytes that an earlier attempt received.
     again: Option<Bytes>,
     /// Where the bytes are counted with which hyper sends it.
-    counted: Option<(Hold, Framing)>,
+    counted: Option<(BodyHold, Framing)>,
 }
 
 /// A body that the attempts to send a request share. Tells how far it is, so that a slow one is not mistaken for an upstream
@@ -49,7 +49,7 @@ pub(crate) struct Upload {
 
 struct Source {
     body: UnsyncBoxBody<Bytes, BoxError>,
-    held: Option<Held>,
+    held: Option<HeldBody>,
     /// Number of the attempt that reads.
     attempt: u32,
     kept: Option<Kept>,
@@ -66,12 +66,12 @@ struct Kept {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Until the upstream wants the body. The client is told to continue when its body is polled.
-struct Held {
+struct HeldBody {
     wanted: oneshot::Receiver<()>,
     limit: Pin<Box<Sleep>>,
 }
 
-impl Held {
+impl HeldBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match Pin::new(&mut self.wanted).poll(cx) {
             // Or the upstream cannot say so.
@@ -209,13 +209,13 @@ impl OutBody {
     pub(crate) fn hold(&mut self) -> oneshot::Sender<()> {
         let (want, wanted) = oneshot::channel();
         if let Some(attempt) = &mut self.0 {
-            attempt.upload.source().held = Some(Held { wanted, limit: Box::pin(sleep(PATIENCE)) });
+            attempt.upload.source().held = Some(HeldBody { wanted, limit: Box::pin(sleep(PATIENCE)) });
         }
         want
     }
 
     /// Counts the bytes with which hyper sends the body by a connection.
-    pub(crate) fn count_in(&mut self, hold: &Hold, framing: Framing) {
+    pub(crate) fn count_in(&mut self, hold: &BodyHold, framing: Framing) {
         if let Some(attempt) = &mut self.0 {
             attempt.counted = Some((hold.clone(), framing));
         }

@@ -35,9 +35,9 @@ fn schedule(turn: &Arc<Turn>, stream: &Arc<Counted>, limit: Duration) {
     assert!(turn.schedule(held(stream), limit));
 }
 
-fn held(stream: &Arc<Counted>) -> Held {
+fn held(stream: &Arc<Counted>) -> DirtyRef {
     // `Kept`, so that no other thread flushes it.
-    Held::Kept(Arc::clone(stream) as _)
+    DirtyRef::Kept(Arc::clone(stream) as _)
 }
 
 async fn turns(n: usize) {
@@ -118,7 +118,7 @@ async fn a_flush_that_panics_ends_no_other() {
     let turn = Turn::current();
     let stream = Arc::new(Counted::default());
     for round in 1..=3 {
-        assert!(turn.schedule(Held::Kept(Arc::new(Panics)), LONG));
+        assert!(turn.schedule(DirtyRef::Kept(Arc::new(Panics)), LONG));
         stream.write();
         schedule(&turn, &stream, LONG);
         turns(6).await;
