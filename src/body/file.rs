@@ -191,7 +191,9 @@ impl FileBody {
         }
         Poll::Ready(match std::mem::replace(&mut self.inner, FileBodyInner::Done) {
             FileBodyInner::Ready(bytes) => Some(Ok(bytes)),
-            FileBodyInner::Kept(_, whole) | FileBodyInner::Sent(whole) if whole.mapping.is_torn() => Some(Err(whole.torn())),
+            FileBodyInner::Kept(_, whole) | FileBodyInner::Sent(whole) if whole.mapping.is_torn() => {
+                Some(Err(whole.torn()))
+            }
             FileBodyInner::Kept(bytes, whole) if bytes.len() <= COPIED => Some(whole.copy(&bytes)),
             FileBodyInner::Kept(bytes, whole) => {
                 self.inner = FileBodyInner::Sent(whole);

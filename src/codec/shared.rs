@@ -21,7 +21,7 @@ use tokio::io::AsyncWrite;
 
 use super::write_buffer::WriteBuffer;
 use crate::counters::{Counter, count};
-use crate::runtime::{Flush, DirtyRef, Turn};
+use crate::runtime::{DirtyRef, Flush, Turn};
 
 pub(super) struct WriterShared<W> {
     ends: Option<Ends>,

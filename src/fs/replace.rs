@@ -14,7 +14,7 @@ use super::change::Change;
 use super::durability::Durability;
 use super::error::{Error, Result, Step};
 use super::preserve::Preserve;
-use super::receive::{Inspect, SinkMode, Receiver, Stopped};
+use super::receive::{Inspect, Receiver, SinkMode, Stopped};
 use super::sink::NewFile;
 use super::work;
 use crate::buf::lease;

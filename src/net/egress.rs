@@ -32,7 +32,7 @@ use super::socket_writer::{SendFailure, SocketWriter};
 use super::stats::{KernelStats, Reason, Record, StreamStats};
 use crate::buf::origin::{Origin, OriginSlice, OriginSlices};
 use crate::buf::queue::Queue;
-use crate::runtime::{Flush, DirtyRef, Turn};
+use crate::runtime::{DirtyRef, Flush, Turn};
 use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::socket;

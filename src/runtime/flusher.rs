@@ -32,7 +32,7 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
 use super::backstop;
-use super::dirty::{Dirty, Flush, DirtyRef, guarded};
+use super::dirty::{Dirty, DirtyRef, Flush, guarded};
 use super::reactor::{CompletionEvent, Reactor};
 use super::setup::{DriverBuilder, DriverInfo};
 use super::turns::{Flusher, Shard, ShardState, Turn};

@@ -56,7 +56,7 @@ mod thread;
 mod turns;
 
 pub use cores::{Cores, CoresBuilder};
-pub(crate) use dirty::{Flush, DirtyRef};
+pub(crate) use dirty::{DirtyRef, Flush};
 pub use flusher::driver_info;
 #[cfg(feature = "fs")]
 pub use park::RuntimeBuilderExt;

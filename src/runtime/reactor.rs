@@ -70,7 +70,8 @@ impl Reactor {
         }
         let (entries, flags, files) = (uring.entries(), uring.flags().to_vec(), uring.files());
         let info = RingInfo { entries, flags, files, registered };
-        let driver = Arc::new(RingDriver::new(Box::new(uring), files, registered, setup.receive_buffers, Box::new(kick)));
+        let driver =
+            Arc::new(RingDriver::new(Box::new(uring), files, registered, setup.receive_buffers, Box::new(kick)));
         MINE.with_borrow_mut(|mine| {
             mine.retain(|driver| driver.strong_count() > 0);
             mine.push(Arc::downgrade(&driver));

@@ -60,7 +60,12 @@ where
     })
 }
 
-pub(super) fn speak<I, S>(version: Version, protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> ConnectionStep
+pub(super) fn speak<I, S>(
+    version: Version,
+    protocols: Arc<Protocols>,
+    mut stream: I,
+    adapter: Adapter<S>,
+) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
@@ -152,7 +157,10 @@ where
 }
 
 /// Writes the head of the response that switches protocols, and gives the stream to the service.
-fn switch<I, S>(mut connection: http1::UpgradeableConnection<I, Adapter<S>>, conn_state: Arc<ConnState>) -> ConnectionStep
+fn switch<I, S>(
+    mut connection: http1::UpgradeableConnection<I, Adapter<S>>,
+    conn_state: Arc<ConnState>,
+) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     S: HttpService,

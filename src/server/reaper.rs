@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::check::{Facts, Seen, CheckVerdict};
+use super::check::{CheckVerdict, Facts, Seen};
 use super::conn_limiter::ConnLimiter;
 use super::conn_state::{ConnState, Protocol, ShutdownPhase};
 use super::drain::Drained;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::adapter::Adapter;
 use super::conn_state::ShutdownPhase;
-use super::connection::{Next, ConnectionStep, connection, speak};
+use super::connection::{ConnectionStep, Next, connection, speak};
 use super::http_service::HttpService;
 use super::protocols::Protocols;
 use super::supervise::aborted;

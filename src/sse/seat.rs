@@ -15,7 +15,7 @@ use bytes::Bytes;
 use super::gap::Gap;
 use super::gzip::{Deflater, Gzip};
 use super::piece::Piece;
-use super::replay_cursor::{ReplayCursor, CursorStep};
+use super::replay_cursor::{CursorStep, ReplayCursor};
 use super::shared::{Begin, Permit, Start};
 use super::sinks::{self, Attached, Frames, Outcome, ReaderSink};
 use super::state::{Cursor, Form, Read};

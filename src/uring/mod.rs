@@ -20,7 +20,7 @@
 //!
 //! In the portable build there is no ring: `chain`, `op`, `program`, `step` and `peer_waits` run by plain calls.
 //!
-//! A ring is passive: the flusher drives it by calling [`RingDriver::turn`](driver::Driver::turn). Memory and descriptors
+//! A ring is passive: the flusher drives it by calling [`RingDriver::turn`](driver::RingDriver::turn). Memory and descriptors
 //! that the kernel uses belong to the program. The program belongs to the driver from submission until the last
 //! completion, regardless of the future that waits for it.
 //!

@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::op::{Files, Operation, StepOutcome};
 use super::peer_waits::PeerWaits;
 use super::room::Need;
-use super::step::{Limit, StepLink, ProgramStep};
+use super::step::{Limit, ProgramStep, StepLink};
 
 #[cfg(uring)]
 mod submit;

@@ -172,7 +172,9 @@ impl Decoder {
                 let has_ended = byte == b'\n' && (self.trailers == b"\r\n" || self.trailers.ends_with(b"\r\n\r\n"));
                 self.extra(if has_ended { ChunkPlace::End } else { ChunkPlace::Trailers })?
             }
-            (ChunkPlace::DataCr | ChunkPlace::DataLf, _) => return Err(Malformed("a chunk that is longer than its size")),
+            (ChunkPlace::DataCr | ChunkPlace::DataLf, _) => {
+                return Err(Malformed("a chunk that is longer than its size"));
+            }
             _ => return Err(Malformed("a line that has no valid size")),
         })
     }

@@ -198,7 +198,11 @@ impl ProxyShared {
     }
 
     /// Waits for the head of a response, as long as the upload makes progress.
-    async fn in_time<T>(&self, upload: Option<&Upload>, answered: impl Future<Output = T>) -> Result<T, RequestFailure> {
+    async fn in_time<T>(
+        &self,
+        upload: Option<&Upload>,
+        answered: impl Future<Output = T>,
+    ) -> Result<T, RequestFailure> {
         let mut answered = pin!(answered);
         let mut seen = 0;
         loop {

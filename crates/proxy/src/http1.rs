@@ -14,7 +14,7 @@ use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use tokio::task::unconstrained;
 
 use super::chunked::Chunked;
-use super::head_first::{HeadFirst, BodyHold};
+use super::head_first::{BodyHold, HeadFirst};
 use super::request_body::OutBody;
 use super::stream::Stream;
 use millstream::internal::Framing;

@@ -40,7 +40,9 @@ impl Outgoing {
         if fields::ends_here(&mut request) {
             return Err(match *request.method() {
                 Method::OPTIONS => RequestFailure::Refused(StatusCode::OK, "this proxy forwards requests"),
-                _ => RequestFailure::Refused(StatusCode::NOT_IMPLEMENTED, "this proxy forwards requests and shows none"),
+                _ => {
+                    RequestFailure::Refused(StatusCode::NOT_IMPLEMENTED, "this proxy forwards requests and shows none")
+                }
             });
         }
         if fields::has_other_coding(request.headers()) {

@@ -16,7 +16,7 @@ use super::entry::Entry;
 use super::error::{code, describe};
 use super::id::Id;
 use super::link::RedisLink;
-use super::seen::{Seen, EntryVerdict};
+use super::seen::{EntryVerdict, Seen};
 use super::shared::RedisShared;
 use super::sizes::Plan;
 use millstream::sse::log::{Replay, ReplayError};

@@ -132,8 +132,14 @@ mod tests {
         let mut seen = Seen::behind(Id::ZERO);
         let entries = [(1, 1), (1, 2), (2, 1), (3, 8), (3, 9), (4, 2)];
         let verdicts = (1..).zip(entries).map(|(ms, (writer, number))| seen.classify(id(ms), stamp(writer, number)));
-        let expected =
-            [EntryVerdict::Next, EntryVerdict::Next, EntryVerdict::Next, EntryVerdict::After(7), EntryVerdict::Next, EntryVerdict::After(1)];
+        let expected = [
+            EntryVerdict::Next,
+            EntryVerdict::Next,
+            EntryVerdict::Next,
+            EntryVerdict::After(7),
+            EntryVerdict::Next,
+            EntryVerdict::After(1),
+        ];
         assert_eq!(verdicts.collect::<Vec<_>>(), expected);
     }
 
@@ -148,7 +154,11 @@ mod tests {
         assert_eq!(seen.writers.len(), WRITERS_MAX);
         assert_eq!(seen.classify(id((1 << 20) + 2), stamp(0, 2)), EntryVerdict::Double);
         assert!(!seen.writers.contains_key(&1));
-        assert_eq!(seen.classify(id((1 << 20) + 3), stamp(1, 2)), EntryVerdict::Next, "its earlier appends are unknown");
+        assert_eq!(
+            seen.classify(id((1 << 20) + 3), stamp(1, 2)),
+            EntryVerdict::Next,
+            "its earlier appends are unknown"
+        );
     }
 
     #[test]

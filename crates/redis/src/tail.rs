@@ -14,7 +14,7 @@ use super::backoff::Backoff;
 use super::entry::Entry;
 use super::id::Id;
 use super::link::RedisLink;
-use super::seen::{Seen, EntryVerdict};
+use super::seen::{EntryVerdict, Seen};
 use super::shared::RedisShared;
 use super::sizes::Plan;
 use super::stats::Part;
@@ -91,7 +91,13 @@ impl Tail {
         }
     }
 
-    async fn look(&self, shared: &RedisShared, link: &mut RedisLink, plan: Plan, wait: bool) -> RedisResult<Vec<Entry>> {
+    async fn look(
+        &self,
+        shared: &RedisShared,
+        link: &mut RedisLink,
+        plan: Plan,
+        wait: bool,
+    ) -> RedisResult<Vec<Entry>> {
         link.allowance.set(plan.reply);
         let mut look = pipe();
         if wait {

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::backoff::Backoff;
 use super::entry::{Entry, Fields};
 use super::id::Id;
-use super::link::{RedisLink, ConnectionId};
+use super::link::{ConnectionId, RedisLink};
 use super::seen::Stamp;
 use super::shared::RedisShared;
 use super::stats::Part;

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
-use super::conditional::{self, Validators, ConditionVerdict};
+use super::conditional::{self, ConditionVerdict, Validators};
 use super::multipart::{Part, boundary, content_range, layout};
 use super::range::{self, Selected};
 

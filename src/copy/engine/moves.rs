@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::{Engine, CopyFailure, Polled, at_source, at_target};
+use super::{CopyFailure, Engine, Polled, at_source, at_target};
 use crate::copy::ends::{End, Source, Target};
 use crate::copy::jobs::{self, Done, is_refusal};
 use crate::copy::pipes;

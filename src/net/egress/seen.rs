@@ -44,7 +44,9 @@ impl Egress {
             let look = || match socket::peer(self.as_fd()) {
                 PeerActivity::Gone => (Ok(Some(Leaving::Gone)), false),
                 PeerActivity::Ended => (Ok(Some(Leaving::Half)), false),
-                PeerActivity::Spoke if has_ended && socket::has_hung_up(self.as_fd()) => (Ok(Some(Leaving::Gone)), false),
+                PeerActivity::Spoke if has_ended && socket::has_hung_up(self.as_fd()) => {
+                    (Ok(Some(Leaving::Gone)), false)
+                }
                 PeerActivity::Spoke if has_ended => (Ok(Some(Leaving::Unread)), false),
                 PeerActivity::Quiet if has_ended => (Ok(Some(Leaving::Half)), false),
                 PeerActivity::Spoke => {

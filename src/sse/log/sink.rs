@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::sse::{Event, SendError, HubShared};
+use crate::sse::{Event, HubShared, SendError};
 
 /// Delivery target of a [`Log`](super::Log): its hub. It does not keep the hub alive.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::super::op::open::{Close, Dir, Open};
-use super::super::op::path::{StepLink as HardLink, Rename, Unlink};
+use super::super::op::path::{HardLink, Rename, Unlink};
 use super::super::op::rw::{Nop, Read, Write};
 use super::super::op::sync::{Allocate, Sync as FileSync};
 use super::super::op::transfer::{Send as SocketSend, Splice};

@@ -6,7 +6,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::op::{FileUse, StepOutcome};
 use super::super::room::Need;
-use super::super::step::{CANCELED, StepVerdict, StepLink, RETRIES, ProgramStep};
+use super::super::step::{CANCELED, ProgramStep, RETRIES, StepLink, StepVerdict};
 use super::{Program, ProgramVerdict};
 
 pub(in super::super) struct Piece {

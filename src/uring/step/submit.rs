@@ -4,7 +4,7 @@ use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
 
 use super::super::op::{FileUse, Files, Progress, StepOutcome};
-use super::{CANCELED, StepVerdict, Limit, ProgramStep};
+use super::{CANCELED, Limit, ProgramStep, StepVerdict};
 use crate::sys::errno::Errno;
 
 /// `ERESTARTSYS`, the kernel's internal code of an interrupted call, which `IORING_OP_SPLICE` returns.

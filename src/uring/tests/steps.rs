@@ -55,7 +55,8 @@ fn steps_after_a_failed_sync_do_not_run() {
         program
     };
     let failed = StepOutcome::Failed(Errno::IO.raw_os_error());
-    for (link, behind, len) in [(StepLink::Soft, StepOutcome::Skipped, 10), (StepLink::Hard, StepOutcome::Done(10), 20)] {
+    for (link, behind, len) in [(StepLink::Soft, StepOutcome::Skipped, 10), (StepLink::Hard, StepOutcome::Done(10), 20)]
+    {
         let file = file();
         let done = run(build(&file, link), once(1, Act::Fail(Errno::IO)));
         assert_eq!(outcomes(&done), [StepOutcome::Done(10), failed, behind]);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::breaker::{BreakerState, Thresholds};
-use super::shared::{PathStats, CanaryShared};
+use super::shared::{CanaryShared, PathStats};
 use super::shares::{PATHS, ShareUnit};
 use super::token::Token;
 use millstream::net::SendStrategy;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
-use super::shared::{Chosen, CanaryShared, shard};
+use super::shared::{CanaryShared, Chosen, shard};
 use millstream::internal::{Counter, count};
 
 /// One request. Dropped without an outcome, it was ended early by its peer, or by a panic.

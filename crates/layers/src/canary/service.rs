@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::answer::{CanaryBody, CanaryFuture};
 use super::request_guard::RequestGuard;
-use super::shared::{Chosen, CanaryShared, take};
+use super::shared::{CanaryShared, Chosen, take};
 use super::strategies::Strategies;
 use millstream::internal::identity::{connection, peer};
 

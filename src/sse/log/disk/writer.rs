@@ -142,8 +142,8 @@ impl Writer {
     fn begin_segment(&mut self, shared: &DiskShared) -> Result<(), CommitFailure> {
         let directory = &shared.directory;
         let file = directory.create(self.next, Kind::Events);
-        let file =
-            file.map_err(|e| CommitFailure::before_sync(directory.failed(self.next, Kind::Events, "create the file")(e)))?;
+        let file = file
+            .map_err(|e| CommitFailure::before_sync(directory.failed(self.next, Kind::Events, "create the file")(e)))?;
         if shared.durability != Durability::None {
             directory.sync().map_err(CommitFailure::Fatal)?;
         }
