@@ -68,8 +68,8 @@ struct Due {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CheckVerdict {
-    /// Within its limits. `rests`: it is not in a request, and has received no part of one.
-    Well { rests: bool },
+    /// Within its limits. `between_requests`: it is not in a request, and has received no part of one.
+    Well { between_requests: bool },
     /// It had no request for too long.
     Idle,
     /// The head of a request takes too long; `begun`: a part of it was received.
@@ -148,7 +148,7 @@ impl Seen {
         let carries = facts.tunnel && (has_sent || pulse.received != before.received);
         if facts.ended || open > 0 || begun != self.requests || pulse.waits() || carries {
             (self.requests, self.quiet, self.head, self.raised) = (begun, (now, pulse.received), None, None);
-            return CheckVerdict::Well { rests: false };
+            return CheckVerdict::Well { between_requests: false };
         }
         if facts.phase > ShutdownPhase::Nothing {
             let (since, heard) = &mut **self.raised.get_or_insert_with(|| Box::new((now, now)));
@@ -156,7 +156,7 @@ impl Seen {
                 *heard = now;
             }
             let unheeded = now.duration_since(*heard) >= GRACE || now.duration_since(*since) >= limits.write_stall;
-            return if unheeded { CheckVerdict::Unheeded } else { CheckVerdict::Well { rests: false } };
+            return if unheeded { CheckVerdict::Unheeded } else { CheckVerdict::Well { between_requests: false } };
         }
         let (since, received) = self.quiet;
         let first = begun == 0;
@@ -173,7 +173,7 @@ impl Seen {
             return CheckVerdict::Idle;
         }
         // GOAWAY informs an HTTP/2 client that sends something between requests which requests will be answered.
-        CheckVerdict::Well { rests: !spoke || facts.protocol == Protocol::Two }
+        CheckVerdict::Well { between_requests: !spoke || facts.protocol == Protocol::Two }
     }
 }
 

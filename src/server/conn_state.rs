@@ -38,7 +38,7 @@ pub(super) struct ConnState {
     lingers: AtomicBool,
     ended: AtomicBool,
     /// The number of requests after which the connection should free what it does not need without a request; 0: none.
-    to_rest: AtomicU32,
+    hibernate_after: AtomicU32,
     waker: Mutex<Option<Waker>>,
     permit: Mutex<Option<Permit>>,
     waits: Mutex<Vec<Arc<Wait>>>,
@@ -83,7 +83,7 @@ impl ConnState {
             draining: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            to_rest: AtomicU32::new(0),
+            hibernate_after: AtomicU32::new(0),
             waker: Mutex::new(None),
             permit: Mutex::new(Some(permit)),
             waits: Mutex::default(),
@@ -164,30 +164,30 @@ impl ConnState {
     }
 
     /// Asks a connection without a request, after its first `requests`, to free its memory until the next one.
-    pub(super) fn rest(&self, requests: u32) {
+    pub(super) fn request_hibernation(&self, requests: u32) {
         if self.handover.is_enabled() {
-            self.to_rest.store(requests, Ordering::Relaxed);
+            self.hibernate_after.store(requests, Ordering::Relaxed);
             if let Some(waker) = &*lock(&self.waker) {
                 waker.wake_by_ref();
             }
         }
     }
 
-    /// Returns whether the connection was asked to rest, and has had no request since.
-    pub(super) fn is_to_rest(&self) -> bool {
+    /// Returns whether the connection was asked to hibernate, and has had no request since.
+    pub(super) fn should_hibernate(&self) -> bool {
         let (begun, open) = self.requests.counts();
-        open == 0 && self.to_rest.load(Ordering::Relaxed) == begun && begun > 0
+        open == 0 && self.hibernate_after.load(Ordering::Relaxed) == begun && begun > 0
     }
 
-    /// Records that the connection rests, so that the first bytes of a head do not make it rest again.
-    pub(super) fn rests(&self) {
-        self.to_rest.store(0, Ordering::Relaxed);
+    /// Records that the connection hibernates, so that the first bytes of a head do not make it hibernate again.
+    pub(super) fn mark_hibernating(&self) {
+        self.hibernate_after.store(0, Ordering::Relaxed);
     }
 
     /// Returns whether hyper may be left: no response, no unread request body, and no unwritten bytes. hyper's answer to what
     /// is no request is counted like the others; one that the stream has not begun to accept waits for the stream.
-    pub(super) fn is_at_rest(&self) -> bool {
-        self.is_to_rest()
+    pub(super) fn can_hibernate(&self) -> bool {
+        self.should_hibernate()
             && !self.requests.is_arriving()
             && self.handover.is_settled()
             && self.handle.pulse().is_some_and(|pulse| !pulse.waits())
@@ -314,19 +314,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_to_rest_is_void_after_a_further_request() {
+    fn a_request_to_hibernate_is_void_after_a_further_request() {
         let limits = Arc::new(Limits::default());
         let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
         let stream = crate::net::CountedIo::new(tokio::io::empty());
         let conn_state = ConnState::new(limits, stream.handle(), permit);
-        assert!(!conn_state.is_to_rest(), "it had no request");
+        assert!(!conn_state.should_hibernate(), "it had no request");
         conn_state.requests.begin();
         conn_state.requests.end();
-        conn_state.to_rest.store(1, Ordering::Relaxed);
-        assert!(conn_state.is_to_rest());
+        conn_state.hibernate_after.store(1, Ordering::Relaxed);
+        assert!(conn_state.should_hibernate());
         conn_state.requests.begin();
-        assert!(!conn_state.is_to_rest());
+        assert!(!conn_state.should_hibernate());
         conn_state.requests.end();
-        assert!(!conn_state.is_to_rest());
+        assert!(!conn_state.should_hibernate());
     }
 }

@@ -124,13 +124,13 @@ where
                 let driver = BodyWriter::new(parts.io, &parts.read_buf, body, reads);
                 return Next::Step(drive(protocols, driver, parts.service));
             }
-            Ok(Outcome::Rests) => {
+            Ok(Outcome::Hibernates) => {
                 let parts = connection.into_parts();
                 count(Counter::ConnectionsHibernated, 1);
-                conn_state.rests();
+                conn_state.mark_hibernating();
                 let mut stream = parts.io;
                 stream.unread(&parts.read_buf);
-                return Next::Step(rest(protocols, stream, parts.service));
+                return Next::Step(hibernate(protocols, stream, parts.service));
             }
             Ok(Outcome::Idle) => close(connection.into_parts().io, false, &conn_state).await,
             Ok(Outcome::Ended(Err(error))) if !error.is_parse() => {
@@ -182,7 +182,7 @@ where
 {
     Box::pin(async move {
         match driver.run(adapter.conn_state()).await {
-            Ok(true) => Next::Step(rest(protocols, driver.into_stream(), adapter)),
+            Ok(true) => Next::Step(hibernate(protocols, driver.into_stream(), adapter)),
             Ok(false) => {
                 let conn_state = Arc::clone(adapter.conn_state());
                 Next::Step(Box::pin(async move { Next::Ended(close(driver.into_stream(), false, &conn_state).await) }))
@@ -203,7 +203,7 @@ fn cut(conn_state: &ConnState) {
 }
 
 /// Waits for the next request without hyper.
-fn rest<I, S>(protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> ConnectionStep
+fn hibernate<I, S>(protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
@@ -237,7 +237,7 @@ enum Outcome {
     Idle,
     TakenOver(Box<dyn Driven>),
     /// The connection has no request, and the reaper wants its memory.
-    Rests,
+    Hibernates,
     /// A response waits for the connection to become a tunnel.
     Switches,
 }
@@ -258,14 +258,14 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let conn_state = self.conn_state;
-        let rests = conn_state.is_to_rest();
+        let hibernates = conn_state.should_hibernate();
         match Pin::new(&mut self.connection).poll(cx) {
             Poll::Ready(ended) => Poll::Ready(Outcome::Ended(ended)),
             Poll::Pending if conn_state.is_switching() => Poll::Ready(Outcome::Switches),
             Poll::Pending => match conn_state.handover.take_over() {
                 Some(body) => Poll::Ready(Outcome::TakenOver(body)),
                 None if self.finishes && self.is_idle() => Poll::Ready(Outcome::Idle),
-                None if rests && conn_state.is_at_rest() => Poll::Ready(Outcome::Rests),
+                None if hibernates && conn_state.can_hibernate() => Poll::Ready(Outcome::Hibernates),
                 None => Poll::Pending,
             },
         }

@@ -23,7 +23,7 @@ const TICK_MIN: Duration = Duration::from_millis(10);
 /// Time for the owners of a connection that was reset at the deadline to drop it.
 const PATIENCE: Duration = TICK;
 /// Time without a request after which an HTTP/1 connection frees hyper's state. Connections under load never wait as long.
-const REST: Duration = Duration::from_secs(1);
+const HIBERNATE_AFTER: Duration = Duration::from_secs(1);
 /// Connections checked before other tasks may run.
 const AT_ONCE: usize = 512;
 
@@ -136,7 +136,7 @@ struct Entry {
     /// Bytes sent when the peer had last acknowledged all of them.
     acknowledged: u64,
     is_tcp: Option<bool>,
-    /// Requests by the time at which it was asked to rest.
+    /// Requests by the time at which it was asked to hibernate.
     rested: u32,
     drained: Drain,
     /// Drain: since when it is not in a request and receives none.
@@ -260,8 +260,12 @@ impl Entry {
         let arrives = || reads_late && !facts.tunnel && conn_state.handle.unread().is_some_and(|bytes| bytes > 0);
         let is_draining = matches!(stage, Stage::Drains { .. });
         let verdict = match self.seen.check(now, &facts, limits) {
-            CheckVerdict::HeadLate { .. } | CheckVerdict::Idle if arrives() => CheckVerdict::Well { rests: false },
-            CheckVerdict::Well { rests: true } if is_draining && arrives() => CheckVerdict::Well { rests: false },
+            CheckVerdict::HeadLate { .. } | CheckVerdict::Idle if arrives() => {
+                CheckVerdict::Well { between_requests: false }
+            }
+            CheckVerdict::Well { between_requests: true } if is_draining && arrives() => {
+                CheckVerdict::Well { between_requests: false }
+            }
             verdict => verdict,
         };
         // Not under the lock: a woken task may drop the body.
@@ -286,15 +290,17 @@ impl Entry {
                 count(Counter::IdleEnded, 1);
                 conn_state.raise(ShutdownPhase::Finish);
             }
-            CheckVerdict::Well { rests: true } if facts.protocol == Protocol::One && self.seen.quiet(now) >= REST => {
+            CheckVerdict::Well { between_requests: true }
+                if facts.protocol == Protocol::One && self.seen.quiet(now) >= HIBERNATE_AFTER =>
+            {
                 if std::mem::replace(&mut self.rested, facts.requests.0) != facts.requests.0 {
-                    conn_state.rest(facts.requests.0);
+                    conn_state.request_hibernation(facts.requests.0);
                 }
             }
             CheckVerdict::Well { .. } | CheckVerdict::Unheeded => {}
         }
         if let Stage::Drains { deadline, .. } = stage {
-            self.idle = (verdict == CheckVerdict::Well { rests: true }).then(|| self.idle.unwrap_or(now));
+            self.idle = (verdict == CheckVerdict::Well { between_requests: true }).then(|| self.idle.unwrap_or(now));
             // Waits a tick for requests that are on their way, and for heads that have begun.
             let is_idle = self.idle.is_some_and(|since| now.duration_since(since) >= tick);
             self.drain(now >= deadline, is_idle);
@@ -303,7 +309,7 @@ impl Entry {
 
     fn drain(&mut self, is_late: bool, is_idle: bool) {
         let conn_state = &*self.conn_state;
-        // A connection that rests at the deadline ends in order, unless it was told to before.
+        // A connection between two requests at the deadline ends in order, unless it was told to before.
         if is_late && self.idle.is_none() {
             self.drained = Drain::Aborted;
             return conn_state.abort();

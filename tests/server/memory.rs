@@ -146,7 +146,7 @@ fn a_connection_that_rests_goes_on_with_its_next_byte() {
             let head = client.head().await;
             assert_eq!(client.body(head.content_length()).await.unwrap(), path.as_bytes());
         }
-        // A connection that rests is ended by its limit, as any other.
+        // A connection that hibernates is ended by its limit, as any other.
         let ended = timeout(testkit::HANGS, other.drain()).await.expect("an end in time");
         assert_eq!(ended, b"");
         server.abort();

@@ -452,7 +452,7 @@ async fn an_idle_client_that_has_sent_an_empty_line_or_part_of_a_head_is_closed_
         let server = server::serve(listener, service).limits(limits).takeover(takeover);
         let server = if tls { server.tls(TLS.0.clone()) } else { server };
         tokio::spawn(server.into_future());
-        // Bytes in one piece with the request, bytes after its response, and bytes once the connection rests.
+        // Bytes in one piece with the request, bytes after its response, and bytes once the connection hibernates.
         for (with, after, later) in [("\r\n", "", ""), ("GET / HT", "", ""), ("", "\r\n", ""), ("", "", "\r\n")] {
             let io = TcpStream::connect(addr).await.unwrap();
             let mut io: Box<dyn Io> = match tls {

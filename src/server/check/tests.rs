@@ -2,8 +2,8 @@
 
 use super::*;
 
-const WELL: CheckVerdict = CheckVerdict::Well { rests: false };
-const RESTS: CheckVerdict = CheckVerdict::Well { rests: true };
+const WELL: CheckVerdict = CheckVerdict::Well { between_requests: false };
+const BETWEEN_REQUESTS: CheckVerdict = CheckVerdict::Well { between_requests: true };
 
 struct Case {
     seen: Seen,
@@ -41,7 +41,7 @@ impl Case {
 fn the_first_request_has_its_time_from_connecting() {
     for protocol in [Protocol::Unknown, Protocol::One, Protocol::Two] {
         let mut case = Case::new(protocol);
-        assert_eq!(case.at(9.9), RESTS);
+        assert_eq!(case.at(9.9), BETWEEN_REQUESTS);
         assert_eq!(case.at(10.0), CheckVerdict::HeadLate { begun: false });
     }
     // A byte now and then does not extend the time.
@@ -59,8 +59,8 @@ fn later_heads_have_their_time_from_their_first_byte_and_none_at_all_is_idle() {
     (case.facts.requests, case.facts.pulse.received) = ((1, 1), 100);
     assert_eq!(case.at(500.0), WELL, "a slow answer");
     case.facts.requests = (1, 0);
-    assert_eq!(case.at(501.0), RESTS);
-    assert_eq!(case.at(559.9), RESTS);
+    assert_eq!(case.at(501.0), BETWEEN_REQUESTS);
+    assert_eq!(case.at(559.9), BETWEEN_REQUESTS);
     case.facts.pulse.received += 3;
     assert_eq!(case.at(560.0), WELL);
     assert_eq!(case.at(569.9), WELL);
@@ -70,7 +70,7 @@ fn later_heads_have_their_time_from_their_first_byte_and_none_at_all_is_idle() {
     // The request came and went between two checks.
     case.facts.requests = (1, 0);
     assert_eq!(case.at(5.0), WELL);
-    assert_eq!(case.at(64.9), RESTS);
+    assert_eq!(case.at(64.9), BETWEEN_REQUESTS);
     assert_eq!(case.at(65.0), CheckVerdict::Idle);
 
     let mut case = Case::new(Protocol::Two);
@@ -79,7 +79,7 @@ fn later_heads_have_their_time_from_their_first_byte_and_none_at_all_is_idle() {
     for second in 1..60 {
         // Pings, and the replies of the server.
         (case.facts.pulse.received, case.facts.pulse.sent) = (second, second);
-        assert_eq!(case.at(second as f32), RESTS);
+        assert_eq!(case.at(second as f32), BETWEEN_REQUESTS);
     }
     assert_eq!(case.at(60.0), CheckVerdict::Idle);
     // Idleness of a tunnel is measured by its bytes.
@@ -96,8 +96,8 @@ fn an_empty_line_between_requests_is_no_head() {
         (case.facts.requests, case.facts.pulse.received, case.facts.sealed) = ((1, 0), 100, sealed);
         assert_eq!(case.at(0.0), WELL);
         case.facts.pulse.received += line;
-        assert_eq!(case.at(1.0), RESTS);
-        assert_eq!(case.at(59.9), RESTS);
+        assert_eq!(case.at(1.0), BETWEEN_REQUESTS);
+        assert_eq!(case.at(59.9), BETWEEN_REQUESTS);
         assert_eq!(case.at(60.0), CheckVerdict::Idle);
     }
     for (sealed, head) in [(false, 3), (true, 32)] {
