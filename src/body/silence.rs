@@ -21,7 +21,7 @@ impl Silence {
     }
 
     /// The peer has sent something.
-    pub fn ends(&mut self) {
+    pub fn end(&mut self) {
         self.since = None;
     }
 

@@ -118,7 +118,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counting<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { io, state, .. } = &mut *self;
-        state.meter.flushes(Reason::Flushed);
+        state.meter.count_flush(Reason::Flushed);
         let flushed = state.poll(cx, |tasks| &mut tasks.writer, |cx| Pin::new(io).poll_flush(cx));
         // A stream that encrypts takes bytes at once, and waits for its peer here.
         state.blocked.store(flushed.is_pending(), Ordering::Relaxed);

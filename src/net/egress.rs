@@ -298,7 +298,7 @@ impl Egress {
                 if let Some(sent) = sent {
                     state.burst += sent;
                     self.writer.meter.frame();
-                    self.writer.meter.flushes(Reason::Through);
+                    self.writer.meter.count_flush(Reason::Through);
                 }
                 state.settle();
                 self.look(state);
@@ -336,7 +336,7 @@ impl Egress {
     /// Sends the queue as far as the socket accepts it, whether or not sending is blocked.
     fn offer(&self, state: &mut EgressState, reason: Reason) {
         let waited = state.queue.len();
-        self.writer.meter.flushes(reason);
+        self.writer.meter.count_flush(reason);
         match self.writer.send_queue(&mut state.queue, self.sends_files()) {
             Ok(sent) => {
                 self.moved(state, 0, waited - state.queue.len());

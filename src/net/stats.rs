@@ -276,7 +276,7 @@ impl Meter {
     }
 
     #[inline]
-    pub(super) fn flushes(&self, reason: Reason) {
+    pub(super) fn count_flush(&self, reason: Reason) {
         if let Some(counter) = reason.counter() {
             count(counter, 1);
         }

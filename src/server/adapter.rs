@@ -185,11 +185,11 @@ impl<S: HttpService> Future for Answer<S> {
                 if *me.tunnels && switches(&response, *me.connects) && !conn_state.is_tunnel() {
                     if conn_state.protocol() == Protocol::One {
                         // The connection polls hyper again, and so this, once it is a tunnel.
-                        conn_state.set_switching();
+                        conn_state.mark_switching();
                         (*me.switching, *me.open) = (Some(Box::new(response)), Some(open));
                         return Poll::Pending;
                     }
-                    conn_state.becomes_tunnel();
+                    conn_state.mark_tunnel();
                 }
                 Ok(answered(response, open, *me.version, *me.exchange))
             }

@@ -106,7 +106,7 @@ where
         last(&mut response, &open);
     }
     if let Some(ending) = response.extensions().get::<GracefulClose>() {
-        open.ends_by(ending.clone());
+        open.register_ending(ending.clone());
     }
     let is_long = !response.body().is_end_stream() && response.body().size_hint().exact().is_none();
     let is_1_0 = version == Version::HTTP_10 || response.version() == Version::HTTP_10;

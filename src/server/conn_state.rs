@@ -101,7 +101,7 @@ impl ConnState {
         }
     }
 
-    pub(super) fn speaks(&self, protocol: Protocol) {
+    pub(super) fn set_protocol(&self, protocol: Protocol) {
         if protocol == Protocol::Two {
             self.unread.get_or_init(Box::default);
         }
@@ -122,7 +122,7 @@ impl ConnState {
         self.tunnel.load(Ordering::Relaxed)
     }
 
-    pub(super) fn becomes_tunnel(&self) {
+    pub(super) fn mark_tunnel(&self) {
         self.tunnel.store(true, Ordering::Relaxed);
     }
 
@@ -131,7 +131,7 @@ impl ConnState {
     }
 
     #[cfg(tls)]
-    pub(super) fn becomes_sealed(&self) {
+    pub(super) fn mark_sealed(&self) {
         self.sealed.store(true, Ordering::Relaxed);
     }
 
@@ -141,7 +141,7 @@ impl ConnState {
     }
 
     /// Records that a response waits for the connection to become a tunnel.
-    pub(super) fn set_switching(&self) {
+    pub(super) fn mark_switching(&self) {
         self.switching.store(true, Ordering::Relaxed);
     }
 
@@ -240,7 +240,7 @@ impl ConnState {
         self.lingers.load(Ordering::Relaxed) || self.ended.load(Ordering::Acquire)
     }
 
-    pub(super) fn lingers(&self) {
+    pub(super) fn mark_lingering(&self) {
         self.lingers.store(true, Ordering::Relaxed);
     }
 
@@ -265,7 +265,7 @@ impl ConnState {
     }
 
     /// Calls `ending` when the connection drains, or now if it drains already, unless the result is dropped first.
-    pub(super) fn ends_by(self: &Arc<Self>, ending: GracefulClose) -> Registered {
+    pub(super) fn register_ending(self: &Arc<Self>, ending: GracefulClose) -> Registered {
         let mut endings = lock(&self.endings);
         // Nearly all connections have one at most.
         if endings.is_empty() {

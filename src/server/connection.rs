@@ -73,14 +73,14 @@ where
     let conn_state = Arc::clone(adapter.conn_state());
     match version {
         Version::One => {
-            conn_state.speaks(Protocol::One);
+            conn_state.set_protocol(Protocol::One);
             if protocols.takes_over {
                 conn_state.handover.enable(&mut stream);
             }
             one(protocols, stream, adapter)
         }
         Version::Two => {
-            conn_state.speaks(Protocol::Two);
+            conn_state.set_protocol(Protocol::Two);
             Box::pin(async move {
                 let stream = Gated::new(stream, Arc::clone(&conn_state));
                 let mut connection = pin!(protocols.two.serve_connection(stream, adapter));
@@ -167,7 +167,7 @@ where
 {
     conn_state.handover.leave_to_hyper();
     // The response waits for this.
-    conn_state.becomes_tunnel();
+    conn_state.mark_tunnel();
     Box::pin(async move {
         let ended = until_raised(&conn_state, ShutdownPhase::Abort, &mut connection, |_| ()).await;
         Next::Ended(ended.map_or_else(|_| Err(aborted()), |ended| ended.map_err(Into::into)))

@@ -115,7 +115,7 @@ impl DrainSignal {
     pub async fn draining(&self) {
         let notify = Arc::new(Notify::new());
         let notifier = Arc::clone(&notify);
-        let _registered = self.0.ends_by(GracefulClose::new(move || notifier.notify_one()));
+        let _registered = self.0.register_ending(GracefulClose::new(move || notifier.notify_one()));
         notify.notified().await;
     }
 }

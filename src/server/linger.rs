@@ -50,7 +50,7 @@ async fn has_more<I: hyper::rt::Read + Unpin>(stream: &mut I, conn_state: &ConnS
 /// The sending side was shut down before. Closing a socket with unread bytes resets it, and a client that is reset
 /// loses the unread response ([RFC 9112 §9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
 pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, conn_state: &ConnState) {
-    conn_state.lingers();
+    conn_state.mark_lingering();
     if drained(conn_state).await.is_err() {
         return;
     }

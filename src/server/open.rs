@@ -24,8 +24,8 @@ impl Open {
     }
 
     /// Calls `ending` when the connection drains, until the request is answered.
-    pub(super) fn ends_by(&mut self, ending: GracefulClose) {
-        self.ending = Some(self.conn_state.ends_by(ending));
+    pub(super) fn register_ending(&mut self, ending: GracefulClose) {
+        self.ending = Some(self.conn_state.register_ending(ending));
     }
 
     /// Records that the response was asked for a frame, and whether it gave one.

@@ -178,7 +178,7 @@ impl FrameReceiver {
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Received, SharedError>> {
         let Some(link) = &mut self.link else { return Poll::Ready(Err(SharedError::ended())) };
         let message = ready!(link.poll_message(cx))?.ok_or_else(SharedError::ended);
-        self.silence.ends();
+        self.silence.end();
         Poll::Ready(message)
     }
 
@@ -197,7 +197,7 @@ impl FrameReceiver {
                 return Poll::Ready(Err(SharedError::silent()));
             }
             // The other process may be waiting for credit.
-            self.silence.ends();
+            self.silence.end();
         }
     }
 

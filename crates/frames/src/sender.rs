@@ -322,7 +322,7 @@ impl FrameSender {
         let Poll::Ready(message) = self.link.poll_message(cx) else {
             return self.silence.poll(cx).map(|()| Err(SharedError::silent()));
         };
-        self.silence.ends();
+        self.silence.end();
         Poll::Ready(message?.map(|(message, _)| message).ok_or_else(SharedError::ended))
     }
 
@@ -334,7 +334,7 @@ impl FrameSender {
                 Ok(None) => Err(SharedError::ended()),
                 Err(error) => Err(error),
             };
-            self.silence.ends();
+            self.silence.end();
             if let Err(error) = next {
                 return Poll::Ready(error);
             }

@@ -159,7 +159,7 @@ impl ResponseBody {
     }
 
     fn passed(&mut self, bytes: usize) {
-        self.silence.ends();
+        self.silence.end();
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(bytes as u64);
         }
@@ -316,7 +316,7 @@ impl Direct for ResponseBody {
         let moved = inner!(&mut **stream, stream => moving.poll(cx, stream, to));
         let written = moving.written();
         if written > before || moving.has_pending() {
-            self.silence.ends();
+            self.silence.end();
         }
         let Poll::Ready(moved) = moved else {
             if moving.has_pending() {

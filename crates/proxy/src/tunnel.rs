@@ -77,8 +77,8 @@ where
         }
         let progress = both.progress();
         if std::mem::replace(&mut seen, progress) != progress {
-            silence.ends();
-            parting.ends();
+            silence.end();
+            parting.end();
         }
         let silence = if both.has_half_ended() { &mut parting } else { &mut silence };
         ready!(silence.poll(cx));

@@ -99,7 +99,7 @@ impl Flush for Egress {
         }
         state.scheduled = false;
         count(Counter::TurnFlushes, 1);
-        self.writer.meter.flushes(state.reason());
+        self.writer.meter.count_flush(state.reason());
         state.away = state.queue.len();
         let queue = std::mem::take(&mut state.queue);
         drop(state);

@@ -19,7 +19,7 @@ impl Case {
         let stream = CountedIo::new(tokio::io::empty());
         let handle = stream.handle();
         let mut case = Self::of(stream, handle);
-        case.conn_state.speaks(protocol);
+        case.conn_state.set_protocol(protocol);
         case.conn_state.requests.begin();
         case.drain();
         case
@@ -31,7 +31,7 @@ impl<S> Case<S> {
         let limits = Arc::new(Limits::default());
         let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
         let conn_state = ConnState::new(Arc::clone(&limits), handle, permit);
-        conn_state.speaks(Protocol::One);
+        conn_state.set_protocol(Protocol::One);
         let entry = Entry::new(Arc::clone(&conn_state), Instant::now());
         Self { stream, limits, conn_state, entry, stage: Stage::Serves }
     }
