@@ -11,9 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 
 /// A body whose bytes are in a socket.
 pub trait Direct: Body<Data = Bytes, Error = io::Error> + Send + Unpin {
-    /// Returns whether the next bytes are in the socket, and `due` are left, so that they can be moved. Otherwise the next
-    /// frame is ready, or must be waited for.
-    fn is_direct(&mut self, cx: &mut Context<'_>, due: u64) -> bool;
+    /// Polls the body. Returns whether the next bytes are in the socket, and `due` are left, so that they can be moved.
+    /// Otherwise the next frame is ready, or must be waited for.
+    fn prepare_move(&mut self, cx: &mut Context<'_>, due: u64) -> bool;
 
     /// Moves all bytes that are left to the stream `to`. Ready when they were accepted.
     fn poll_move(&mut self, cx: &mut Context<'_>, to: &mut dyn Any) -> Poll<io::Result<()>>;

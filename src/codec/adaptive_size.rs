@@ -47,11 +47,11 @@ impl AdaptiveSize {
             self.peak = 0;
         }
         if n >= self.size {
-            self.is_full(now);
+            self.mark_full(now);
         }
     }
 
-    pub(crate) fn is_full(&mut self, now: Instant) {
+    pub(crate) fn mark_full(&mut self, now: Instant) {
         self.full.get_or_insert((now, 0));
     }
 
@@ -107,7 +107,7 @@ mod tests {
         let mut buffer = AdaptiveSize::new(MIN..=MAX, MAX);
         let mut sizes = Vec::new();
         for ms in (0..10_000).step_by(20) {
-            buffer.is_full(at(ms));
+            buffer.mark_full(at(ms));
             buffer.left(2 << 10, at(ms));
             sizes.push(buffer.size());
         }
@@ -134,7 +134,7 @@ mod tests {
     fn bytes_that_left_before_it_was_full_do_not_count() {
         let mut buffer = AdaptiveSize::new(MIN..=MAX, MIN);
         buffer.left(MAX, at(0));
-        buffer.is_full(at(0));
+        buffer.mark_full(at(0));
         buffer.left(MIN - 1, at(1));
         assert_eq!(buffer.size(), MIN);
         buffer.left(1, at(2));
@@ -163,7 +163,7 @@ mod tests {
                 ms += later;
                 match step {
                     SizeStep::Came(n) => buffer.came(n, at(ms)),
-                    SizeStep::Full => buffer.is_full(at(ms)),
+                    SizeStep::Full => buffer.mark_full(at(ms)),
                     SizeStep::Left(n) => buffer.left(n, at(ms)),
                 }
                 let size = buffer.size();

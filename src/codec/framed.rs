@@ -231,7 +231,7 @@ impl<T: AsyncRead, C> Framed<T, C> {
             me.size.left(std::mem::replace(me.brought, n), now);
             me.size.came(n, now);
             if n == room {
-                me.size.is_full(now);
+                me.size.mark_full(now);
             }
         } else if me.read.is_empty() {
             buffer_cache::give(take(me.read));

@@ -181,7 +181,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Flush for WriterShared<W> {
         let mut state = self.lock();
         // An error is kept for the owner.
         let done = self.poll(&mut state, None, WriteBuffer::poll_drain);
-        let waiter = if done.is_ready() || state.write_buffer.has_room() { state.waiter.take() } else { None };
+        let waiter = if done.is_ready() || state.write_buffer.check_room() { state.waiter.take() } else { None };
         let again = done.is_pending() && !flush_waker.armed.load(SeqCst) && !flush_waker.gone.load(SeqCst);
         drop(state);
         if again {

@@ -138,7 +138,7 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
     }
 
     /// Returns whether writers need not wait: there is room, or half of it is free if they had to wait.
-    pub(super) fn has_room(&mut self) -> bool {
+    pub(super) fn check_room(&mut self) -> bool {
         if self.full {
             self.full = self.queue.len() > self.room.size() / 2;
         }
@@ -147,7 +147,7 @@ impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
 
     pub(super) fn wait_for_room(&mut self) {
         if !replace(&mut self.full, true) {
-            self.room.is_full(Instant::now());
+            self.room.mark_full(Instant::now());
         }
     }
 

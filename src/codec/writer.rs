@@ -165,12 +165,12 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 
     fn poll_room(shared: &WriterShared<W>, state: &mut WriterState<W>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         state.write_buffer.check()?;
-        if state.write_buffer.has_room() {
+        if state.write_buffer.check_room() {
             return Poll::Ready(Ok(()));
         }
         state.write_buffer.wait_for_room();
         match shared.poll(state, Some(cx), WriteBuffer::poll_drain)? {
-            Poll::Pending if !state.write_buffer.has_room() => Poll::Pending,
+            Poll::Pending if !state.write_buffer.check_room() => Poll::Pending,
             _ => Poll::Ready(Ok(())),
         }
     }

@@ -85,7 +85,7 @@ impl Dirty {
         Self { stream, limit, seen, quiet: 0, since }
     }
 
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+    pub(super) fn check_due(&mut self, now: Instant) -> bool {
         // A stream that no longer exists is due; flushing it does nothing.
         let Some(writes) = self.stream.get().map(|stream| stream.writes()) else { return true };
         self.quiet = if writes == self.seen { self.quiet + 1 } else { 0 };

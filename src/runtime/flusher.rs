@@ -259,7 +259,7 @@ impl FlusherTask {
         work.suspect = None;
         let work = &mut *work;
         if again {
-            work.due.extend(work.waiting.extract_if(.., |dirty| dirty.is_due(now)).map(|dirty| dirty.stream));
+            work.due.extend(work.waiting.extract_if(.., |dirty| dirty.check_due(now)).map(|dirty| dirty.stream));
         }
         let before = work.due.len();
         for (stream, limit) in self.taken.drain(..) {

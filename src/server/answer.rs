@@ -211,7 +211,7 @@ where
                 if body.is_none() {
                     *body = handover.take_back();
                 }
-                if body.as_mut().is_some_and(|body| !body.stays && body.is_direct(cx))
+                if body.as_mut().is_some_and(|body| !body.stays && body.prepare_move(cx))
                     && !conn_state.requests.is_arriving()
                     && let Some(body) = body.take()
                 {

@@ -105,7 +105,7 @@ impl Seen {
     }
 
     /// Returns whether the peer has taken too few of the waiting bytes for too long. `before` is the previous pulse.
-    fn is_stalled(&mut self, now: Instant, facts: &Facts, before: Pulse, limits: &Limits) -> bool {
+    fn check_stall(&mut self, now: Instant, facts: &Facts, before: Pulse, limits: &Limits) -> bool {
         let pulse = facts.pulse;
         let held = std::mem::replace(&mut self.held, facts.held) as u64;
         let asked = std::mem::replace(&mut self.asked, facts.asked) != facts.asked;
@@ -140,7 +140,7 @@ impl Seen {
     pub(super) fn check(&mut self, now: Instant, facts: &Facts, limits: &Limits) -> CheckVerdict {
         let (before, pulse) = (std::mem::replace(&mut self.pulse, facts.pulse), facts.pulse);
         let has_sent = pulse.sent != before.sent;
-        if self.is_stalled(now, facts, before, limits) {
+        if self.check_stall(now, facts, before, limits) {
             return CheckVerdict::Stalled;
         }
 

@@ -28,14 +28,14 @@ where
     let shut = poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx));
     conn_state.unless_raised(ShutdownPhase::TimedOut, shut).await.map_err(|_| aborted())??;
     drained(conn_state).await?;
-    if unread || has_more(&mut stream, conn_state).await {
+    if unread || read_one(&mut stream, conn_state).await {
         linger(stream, conn_state).await;
     }
     Ok(())
 }
 
-/// Returns whether bytes have arrived that were not read.
-async fn has_more<I: hyper::rt::Read + Unpin>(stream: &mut I, conn_state: &ConnState) -> bool {
+/// Reads a byte if one has arrived. Returns whether bytes have arrived that were not read before.
+async fn read_one<I: hyper::rt::Read + Unpin>(stream: &mut I, conn_state: &ConnState) -> bool {
     // The stream may not have been told of bytes in the kernel, and only the stream knows of those that it holds itself.
     if conn_state.handle.unread().is_some_and(|bytes| bytes > 0) {
         return true;

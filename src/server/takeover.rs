@@ -208,15 +208,15 @@ impl<B: Body + 'static> Streamed<B> {
         body.map(DirectBody::direct)
     }
 
-    /// Returns whether the bytes that are due can be moved.
-    pub(super) fn is_direct(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Polls the body. Returns whether the bytes that are due can be moved.
+    pub(super) fn prepare_move(&mut self, cx: &mut Context<'_>) -> bool {
         let Framing::Length(due @ 1..) = self.framing else { return false };
-        self.direct().is_some_and(|direct| direct.is_direct(cx, due))
+        self.direct().is_some_and(|direct| direct.prepare_move(cx, due))
     }
 
     /// Moves the bytes that are due, if they can be moved to `io`. All bytes before them were written.
     fn poll_move(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>> {
-        if self.is_direct(cx)
+        if self.prepare_move(cx)
             && let Some(socket) = io.as_socket()
             && let Some(direct) = self.direct()
         {

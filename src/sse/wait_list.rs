@@ -57,7 +57,7 @@ impl WaitList {
 
     /// Returns whether the reader, whose last frame was sent in the tick `since`, should get a comment. If it was sent
     /// after the last wait, that is this tick.
-    pub(super) fn is_idle(&self, since: &mut Option<u64>) -> bool {
+    pub(super) fn check_idle(&self, since: &mut Option<u64>) -> bool {
         *since.get_or_insert(self.tick) + TICKS <= self.tick
     }
 

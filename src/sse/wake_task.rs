@@ -159,7 +159,7 @@ impl Member {
         if news() {
             return Wait::News;
         }
-        if readers.list.is_idle(&mut self.since) {
+        if readers.list.check_idle(&mut self.since) {
             self.since = None;
             return Wait::Silent;
         }

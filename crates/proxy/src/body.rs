@@ -41,7 +41,7 @@ pub(crate) struct ResponseBody {
     /// Whether the connection may be taken from hyper once that holds no bytes of the request: it is a plain socket, and the
     /// request had no body, which might go on.
     may_take: bool,
-    /// A frame of hyper, taken by [`Direct::is_direct`], or trailers.
+    /// A frame of hyper, taken by [`Direct::prepare_move`], or trailers.
     peeked: Option<Peeked>,
     /// The place of the request, up to the end of its response.
     place: Option<RequestPlace>,
@@ -293,7 +293,7 @@ impl Body for ResponseBody {
 }
 
 impl Direct for ResponseBody {
-    fn is_direct(&mut self, cx: &mut Context<'_>, due: u64) -> bool {
+    fn prepare_move(&mut self, cx: &mut Context<'_>, due: u64) -> bool {
         if self.peeked.is_none()
             && self.is_to_take()
             && let Source::Http1(_, body) = &mut self.source

@@ -314,7 +314,7 @@ impl ProxyShared {
             // RFC 9112 §6.3: the coding overrides the length.
             fields.remove(CONTENT_LENGTH);
         }
-        if !fields::has_one_length(fields) {
+        if !fields::normalize_length(fields) {
             return Err(RequestFailure::Invalid("the response has no valid length".to_owned()));
         }
         fields::remove_hop_by_hop(fields);

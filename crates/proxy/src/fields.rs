@@ -68,7 +68,7 @@ pub(crate) fn has_other_coding(fields: &HeaderMap) -> bool {
 
 /// Makes `Content-Length` one decimal number, if the message has it (RFC 9110 §8.6). Returns `false` if it has no valid one, or
 /// several.
-pub(crate) fn has_one_length(fields: &mut HeaderMap) -> bool {
+pub(crate) fn normalize_length(fields: &mut HeaderMap) -> bool {
     let mut values = fields.get_all(CONTENT_LENGTH).iter();
     let Some(first) = values.next() else { return true };
     let is_alone = values.next().is_none();
@@ -280,13 +280,13 @@ mod tests {
             for value in values {
                 fields.append(CONTENT_LENGTH, HeaderValue::from_static(value));
             }
-            assert_eq!(has_one_length(&mut fields), expected.is_some(), "{values:?}");
+            assert_eq!(normalize_length(&mut fields), expected.is_some(), "{values:?}");
             if let Some(expected) = expected {
                 let all: Vec<_> = fields.get_all(CONTENT_LENGTH).iter().collect();
                 assert_eq!(all, [expected], "{values:?}");
             }
         }
-        assert!(has_one_length(&mut HeaderMap::new()));
+        assert!(normalize_length(&mut HeaderMap::new()));
     }
 
     #[test]

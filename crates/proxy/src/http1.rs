@@ -75,12 +75,12 @@ impl Http1 {
 
     /// Returns whether the connection may carry a request, after it was polled without a waker, because its last user
     /// has gone.
-    pub(crate) fn is_idle(&mut self) -> bool {
+    pub(crate) fn poll_idle(&mut self) -> bool {
         self.poll(&mut Context::from_waker(Waker::noop()));
         self.is_ready()
     }
 
-    /// As [`is_idle`](Self::is_idle), if hyper has noticed the end of the last response.
+    /// As [`poll_idle`](Self::poll_idle), if hyper has noticed the end of the last response.
     pub(crate) fn is_ready(&self) -> bool {
         self.0.connection.is_some() && self.0.sender.is_ready()
     }

@@ -42,7 +42,7 @@ impl Pool {
     pub(crate) fn take(&self) -> Option<Http1> {
         loop {
             let (mut connection, since) = self.idle().connections.pop()?;
-            if since.elapsed() < self.limit && connection.is_idle() {
+            if since.elapsed() < self.limit && connection.poll_idle() {
                 return Some(connection);
             }
         }
@@ -50,7 +50,7 @@ impl Pool {
 
     /// Keeps the connection for another request if it may carry one.
     pub(crate) fn put(self: &Arc<Self>, mut connection: Http1) {
-        if !connection.is_ready() && !connection.is_idle() {
+        if !connection.is_ready() && !connection.poll_idle() {
             return;
         }
         let mut idle = self.idle();
@@ -75,7 +75,7 @@ impl Pool {
             // One at a time, so that requests find the others meanwhile. They take and add the last ones.
             let (mut connection, since) = idle.connections.remove(at);
             drop(idle);
-            if since.elapsed() < self.limit && connection.is_idle() {
+            if since.elapsed() < self.limit && connection.poll_idle() {
                 let mut idle = self.idle();
                 if idle.connections.len() < self.most {
                     at = at.min(idle.connections.len());

@@ -49,7 +49,7 @@ impl Outgoing {
             let text = "this proxy passes on no transfer coding but chunked";
             return Err(RequestFailure::Refused(StatusCode::NOT_IMPLEMENTED, text));
         }
-        if !fields::has_one_length(request.headers_mut()) {
+        if !fields::normalize_length(request.headers_mut()) {
             return Err(RequestFailure::Refused(StatusCode::BAD_REQUEST, "the request has no valid length"));
         }
         let may_change = origin.has_http1() && version == Version::HTTP_11;

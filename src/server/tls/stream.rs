@@ -60,7 +60,7 @@ pub struct TlsStream<S> {
 impl<S> TlsStream<S> {
     pub(super) fn new(mut stream: server::TlsStream<Wire<S>>, kernel: Option<Kernel>) -> Self {
         let (wire, session) = stream.get_mut();
-        wire.is_shaken();
+        wire.mark_shaken();
         // Writes are bounded here, so that the remainder of a bound does not split a record.
         session.set_buffer_limit(None);
         Self {

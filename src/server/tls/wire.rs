@@ -76,7 +76,7 @@ impl<S> Wire<S> {
     }
 
     /// Records the end of the handshake.
-    pub(super) fn is_shaken(&mut self) {
+    pub(super) fn mark_shaken(&mut self) {
         if let Sends::Counted(records) = &mut self.sends {
             records.shaken = true;
         }
