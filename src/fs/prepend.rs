@@ -204,7 +204,7 @@ impl Prepend {
         attributes.apply(temp_file.target(), Some(Old { statx: &statx, fd: Some(from.as_fd()) }), temp_file.fd())?;
         let len = body.len;
         temp_file.publish(self.change.durability, caller, |target| {
-            let found = target.look()?.map(|found| Metadata::new(&found));
+            let found = target.status()?.map(|found| Metadata::new(&found));
             if found == Some(Metadata::new(&statx)) { Ok(()) } else { Err(target.at(Step::Recheck)(changed())) }
         })?;
         Ok(Prepended { body: len, moved })

@@ -183,7 +183,7 @@ impl End {
         };
         let opened = call::status(fd.as_fd()).map_err(target.at(Step::Inspect))?;
         // The writer that had the lock before may have removed the file.
-        if !target.look()?.is_some_and(|found| Metadata::new(&found).is_same_file(&Metadata::new(&opened))) {
+        if !target.status()?.is_some_and(|found| Metadata::new(&found).is_same_file(&Metadata::new(&opened))) {
             let removed = io::Error::new(io::ErrorKind::ResourceBusy, "the file was removed or replaced meanwhile");
             return Err(target.at(Step::Open)(removed));
         }
@@ -216,7 +216,7 @@ impl End {
         (self.at, self.reserved) = (self.start, 0);
         file::set_len(self.fd.as_fd(), self.start).map_err(self.target.at(Step::SetLength))?;
         let ours = Metadata::new(&call::status(self.fd.as_fd()).map_err(self.target.at(Step::Inspect))?);
-        let is_there = self.target.look()?.is_some_and(|found| Metadata::new(&found).is_same_file(&ours));
+        let is_there = self.target.status()?.is_some_and(|found| Metadata::new(&found).is_same_file(&ours));
         if self.is_new && is_there {
             file::unlink_at(self.target.dir(), self.target.name()).map_err(self.target.at(Step::Remove))?;
         }

@@ -27,12 +27,12 @@ impl Target {
     /// link if `follow_link`, otherwise refuses it.
     pub(super) fn open(path: &Path, follow_link: bool) -> Result<(Self, Option<Statx>)> {
         let mut target = Self::open_name(path, path)?;
-        let mut found = target.look()?;
+        let mut found = target.status()?;
         if follow_link && found.as_ref().is_some_and(|found| Metadata::new(found).is_link()) {
             // The current target of the link; if that has become a link meanwhile, it is refused.
             let place = std::fs::canonicalize(path).map_err(target.at(Step::Inspect))?;
             target = Self::open_name(path, &place)?;
-            found = target.look()?;
+            found = target.status()?;
         }
         if let Some(found) = &found {
             target.must_be_file(found)?;
@@ -49,7 +49,7 @@ impl Target {
         Ok(Self { path: path.to_owned(), dir, name })
     }
 
-    pub(super) fn look(&self) -> Result<Option<Statx>> {
+    pub(super) fn status(&self) -> Result<Option<Statx>> {
         match call::status_at(self.dir(), Path::new(&self.name)) {
             Ok(found) => Ok(Some(found)),
             Err(e) if e.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(None),
@@ -146,7 +146,7 @@ mod tests {
         let (target, _) = Target::open(&before.join("file"), false).unwrap();
         std::fs::rename(&before, &after).unwrap();
         std::fs::create_dir(&before).unwrap();
-        assert!(target.look().unwrap().is_some());
+        assert!(target.status().unwrap().is_some());
         assert!(target.open_old(Access::Read).is_ok());
     }
 }

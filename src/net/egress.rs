@@ -301,7 +301,7 @@ impl Egress {
                     self.writer.meter.count_flush(Reason::Through);
                 }
                 state.settle();
-                self.look(state);
+                self.tune_if_due(state);
                 Ok(sent)
             }
             Err(failure) => Err(self.fail_now(state, failure)),
@@ -329,7 +329,7 @@ impl Egress {
         }
         self.offer(state, reason);
         if state.failure.is_none() {
-            self.look(state);
+            self.tune_if_due(state);
         }
     }
 

@@ -71,7 +71,7 @@ fn wake(state: u8) {
 }
 
 #[derive(Default)]
-struct Look {
+struct LateWork {
     pending: bool,
     /// Changes when a stream becomes dirty after the last check.
     rounds: u32,
@@ -85,7 +85,7 @@ fn run() {
     let (mut tick, mut rounds) = (TICK, 0);
     loop {
         thread::park_timeout(tick);
-        let found = look();
+        let found = find_late();
         let active = found.pending || found.rounds != rounds;
         rounds = found.rounds;
         if found.suspects || !found.late.is_empty() {
@@ -104,7 +104,7 @@ fn run() {
 fn sleep(rounds: u32) {
     STATE.store(ASLEEP, Ordering::SeqCst);
     // The locks of the shards order this: a thread that makes a stream dirty after this check sees the state above.
-    let again = look();
+    let again = find_late();
     if again.pending || again.rounds != rounds {
         STATE.store(LOOKING, Ordering::SeqCst);
         again.late.into_iter().for_each(flush);
@@ -120,16 +120,16 @@ fn flush(stream: DirtyRef) {
     guarded(|| stream.flush());
 }
 
-fn look() -> Look {
+fn find_late() -> LateWork {
     count(Counter::LateLooks, 1);
     let mut turns: Vec<Arc<Turn>> = Vec::new();
     Turn::all(&mut turns);
-    let (mut found, now) = (Look::default(), Instant::now());
+    let (mut found, now) = (LateWork::default(), Instant::now());
     for turn in &turns {
         // Computed only if a flusher is late, and once per runtime.
         let activity = OnceCell::new();
         for shard in &turn.shards {
-            look_at(shard, now, || *activity.get_or_init(|| Activity::of(turn)), &mut found);
+            check_shard(shard, now, || *activity.get_or_init(|| Activity::of(turn)), &mut found);
         }
     }
     found
@@ -164,7 +164,7 @@ fn try_work(shard: &Shard) -> Option<MutexGuard<'_, Work>> {
     }
 }
 
-fn look_at(shard: &Shard, now: Instant, activity: impl Fn() -> Activity, found: &mut Look) {
+fn check_shard(shard: &Shard, now: Instant, activity: impl Fn() -> Activity, found: &mut LateWork) {
     let Some(work) = try_work(shard) else {
         found.pending = true;
         return;

@@ -217,11 +217,11 @@ impl FlusherTask {
         let mut stalled = false;
         loop {
             self.wait(stalled).await;
-            if self.look(true) && self.turn.shards.len() > 1 {
+            if self.sort_due(true) && self.turn.shards.len() > 1 {
                 // A task that was just woken on a multi-thread runtime runs next, before others with work to batch.
                 requeue().await;
                 self.take();
-                self.look(false);
+                self.sort_due(false);
             }
             while self.flush_batch() {
                 yield_now().await;
@@ -244,7 +244,7 @@ impl FlusherTask {
 
     /// Checks which waiting streams are due, if `again`, and sorts the taken streams into those that are due at once
     /// and those that may wait. Returns whether any of the taken streams is due at once.
-    fn look(&mut self, again: bool) -> bool {
+    fn sort_due(&mut self, again: bool) -> bool {
         let mut work = self.turn.shards[self.index].work();
         if self.taken.is_empty() && work.waiting.is_empty() {
             self.waits = false;

@@ -187,7 +187,7 @@ pub(super) async fn reaper(shared: Arc<ServerShared>) -> Drained {
                 entries.swap_remove(at);
                 continue;
             }
-            entry.look(&shared.limits, stage, tick);
+            entry.check_limits(&shared.limits, stage, tick);
             at += 1;
             if at % AT_ONCE == 0 {
                 tokio::task::yield_now().await;
@@ -231,7 +231,7 @@ impl Entry {
         held
     }
 
-    fn look(&mut self, limits: &Limits, stage: Stage, tick: Duration) {
+    fn check_limits(&mut self, limits: &Limits, stage: Stage, tick: Duration) {
         let now = Instant::now();
         let Some(pulse) = self.conn_state.handle.pulse() else { return };
         let held = self.held(&pulse);
@@ -271,7 +271,7 @@ impl Entry {
         // Not under the lock: a woken task may drop the body.
         let waits = conn_state.waits().clone();
         for wait in waits {
-            wait.look(now, limits.body_progress, arrives);
+            wait.check_window(now, limits.body_progress, arrives);
         }
         match verdict {
             CheckVerdict::Stalled => {

@@ -57,7 +57,7 @@ impl Wait {
 
     /// Wakes the service if its window has passed at `now` and too few bytes came. Bytes that are `unread` in the
     /// kernel are not missing: the server is late, not the client.
-    pub(super) fn look(&self, now: Instant, limit: Duration, unread: impl FnOnce() -> bool) {
+    pub(super) fn check_window(&self, now: Instant, limit: Duration, unread: impl FnOnce() -> bool) {
         let mut state = lock(&self.state);
         if state.waker.is_none() {
             state.window = None;
@@ -87,7 +87,7 @@ mod tests {
     fn waiting(rate: u64) -> (Wait, Instant) {
         let (wait, now) = (Wait::new(rate), Instant::now());
         assert!(!wait.pends(Waker::noop()));
-        wait.look(now, LIMIT, || false);
+        wait.check_window(now, LIMIT, || false);
         (wait, now)
     }
 
@@ -95,33 +95,33 @@ mod tests {
     fn a_body_that_has_brought_something_may_be_asked_for_any_rate() {
         let (wait, now) = waiting(u64::MAX);
         assert!(!wait.came(5));
-        wait.look(now, LIMIT, || false);
+        wait.check_window(now, LIMIT, || false);
         assert!(!wait.pends(Waker::noop()));
-        wait.look(now + LIMIT, LIMIT, || false);
+        wait.check_window(now + LIMIT, LIMIT, || false);
         assert!(!wait.pends(Waker::noop()), "the window began anew after the service did not wait");
-        wait.look(now + LIMIT * 3 / 2, LIMIT, || false);
+        wait.check_window(now + LIMIT * 3 / 2, LIMIT, || false);
         assert!(!wait.pends(Waker::noop()));
-        wait.look(now + LIMIT * 2, LIMIT, || false);
+        wait.check_window(now + LIMIT * 2, LIMIT, || false);
         assert!(wait.came(5), "too late");
     }
 
     #[test]
     fn bytes_that_came_before_the_service_was_polled_are_in_time() {
         let (wait, now) = waiting(100);
-        wait.look(now + LIMIT, LIMIT, || false);
+        wait.check_window(now + LIMIT, LIMIT, || false);
         assert!(!wait.came(100), "they were waiting for the service");
         assert!(!wait.pends(Waker::noop()));
-        wait.look(now + LIMIT, LIMIT, || false);
-        wait.look(now + LIMIT * 2, LIMIT, || false);
+        wait.check_window(now + LIMIT, LIMIT, || false);
+        wait.check_window(now + LIMIT * 2, LIMIT, || false);
         assert!(wait.came(99), "too few");
     }
 
     #[test]
     fn bytes_that_the_server_has_not_read_are_in_time() {
         let (wait, now) = waiting(100);
-        wait.look(now + LIMIT * 10, LIMIT, || true);
+        wait.check_window(now + LIMIT * 10, LIMIT, || true);
         assert!(!wait.pends(Waker::noop()), "the server is late");
-        wait.look(now + LIMIT * 10, LIMIT, || false);
+        wait.check_window(now + LIMIT * 10, LIMIT, || false);
         assert!(wait.pends(Waker::noop()), "the client is late");
     }
 }

@@ -57,7 +57,7 @@ impl Tail {
         let mut wait = false;
         loop {
             let plan = shared.sizes.plan(LOOK);
-            let entries = match self.look(shared, &mut link, plan, wait).await {
+            let entries = match self.read_entries(shared, &mut link, plan, wait).await {
                 Err(_) if link.allowance.was_exceeded() && !plan.is_large => {
                     shared.sizes.refused(plan);
                     link = shared.server.connect(BLOCK).await?;
@@ -91,7 +91,7 @@ impl Tail {
         }
     }
 
-    async fn look(
+    async fn read_entries(
         &self,
         shared: &RedisShared,
         link: &mut RedisLink,

@@ -144,7 +144,7 @@ impl Flush for Egress {
             self.close_if_due(&mut state);
         }
         state.settle();
-        self.look(&mut state);
+        self.tune_if_due(&mut state);
         let flush = state.needs_flush();
         self.sent(state);
         if flush {

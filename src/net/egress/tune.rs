@@ -51,15 +51,15 @@ impl Egress {
     }
 
     #[inline]
-    pub(super) fn look(&self, state: &mut EgressState) {
+    pub(super) fn tune_if_due(&self, state: &mut EgressState) {
         let sent = self.writer.meter.bytes_sent();
         if sent >= state.look_at {
-            self.look_now(state, sent);
+            self.tune_now(state, sent);
         }
     }
 
     #[cold]
-    fn look_now(&self, state: &mut EgressState, sent: u64) {
+    fn tune_now(&self, state: &mut EgressState, sent: u64) {
         let Some(info) = tcp::info(self.as_fd()) else {
             // The socket is not TCP: stop measuring.
             state.look_at = u64::MAX;

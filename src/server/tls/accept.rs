@@ -48,7 +48,7 @@ impl Tls {
     where
         S: AsyncRead + AsyncWrite + Rewind + TakeOver + Unpin,
     {
-        let first = look(&mut stream).await?;
+        let first = peek_first(&mut stream).await?;
         // Counted on drop, so that a timeout counts as well.
         let mut attempt = Attempt { counter: Counter::TlsFailures };
         if first.is_ascii_uppercase() {
@@ -89,7 +89,7 @@ impl Drop for Attempt {
 }
 
 /// Returns a client's first byte, and gives it back to the stream. Fails if the client leaves without one.
-async fn look<S: AsyncRead + Rewind + Unpin>(stream: &mut S) -> io::Result<u8> {
+async fn peek_first<S: AsyncRead + Rewind + Unpin>(stream: &mut S) -> io::Result<u8> {
     let mut bytes = vec![0; LOOK];
     let mut buf = ReadBuf::new(&mut bytes);
     poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut buf)).await?;

@@ -209,7 +209,9 @@ impl Breaker {
             return false;
         }
         let count = self.window.answered(generation, latency, slow, now, shard);
-        (slow || count.is_multiple_of(LOOK_EVERY)) && state == BreakerState::Closed && self.look(generation, now)
+        (slow || count.is_multiple_of(LOOK_EVERY))
+            && state == BreakerState::Closed
+            && self.trip_if_exceeded(generation, now)
     }
 
     /// Records a failure, with its latency unless it was answered before. Returns whether the breaker tripped.
@@ -225,7 +227,7 @@ impl Breaker {
             self.window.answered(generation, latency, self.is_slow(latency), now, shard);
         }
         self.window.failed(generation, now, shard);
-        state == BreakerState::Closed && self.look(generation, now)
+        state == BreakerState::Closed && self.trip_if_exceeded(generation, now)
     }
 
     /// Records that `peer` ended a request before its response was complete.
@@ -238,7 +240,7 @@ impl Breaker {
     }
 
     /// Trips if the thresholds are exceeded.
-    fn look(&self, generation: u32, now: Duration) -> bool {
+    fn trip_if_exceeded(&self, generation: u32, now: Duration) -> bool {
         let sums = self.window.sums(generation, now);
         let mut slow = self.slow_path();
         if slow.thresholds.are_met(&sums) || self.now() != (generation, BreakerState::Closed) {

@@ -61,7 +61,7 @@ pub(super) struct Head {
 
 /// What the beginning of some bytes is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum RecordCheck {
     /// The record with the expected id, and its length.
     Whole(usize),
     /// A part of a record, which needs this many bytes.
@@ -100,10 +100,10 @@ impl Head {
 }
 
 /// Reads the record at the beginning of `bytes`, which must be that of the event `id`.
-pub(super) fn look(bytes: &[u8], id: u64) -> Look {
+pub(super) fn check_record(bytes: &[u8], id: u64) -> RecordCheck {
     match read(bytes) {
-        Ok((head, event)) if read_id(event) == Some(id) => Look::Whole(HEAD + head.len),
-        Ok(_) => Look::Bad("the id is not the next one"),
+        Ok((head, event)) if read_id(event) == Some(id) => RecordCheck::Whole(HEAD + head.len),
+        Ok(_) => RecordCheck::Bad("the id is not the next one"),
         Err(look) => look,
     }
 }
@@ -113,13 +113,13 @@ pub(super) fn is_later_commit(bytes: &[u8], id: u64) -> bool {
     read(bytes).is_ok_and(|(head, event)| head.begins_commit && read_id(event).is_some_and(|found| found > id))
 }
 
-fn read(bytes: &[u8]) -> Result<(Head, &[u8]), Look> {
-    let raw = bytes.first_chunk::<HEAD>().ok_or(Look::Part(HEAD))?;
-    let head = Head::read(raw).ok_or(Look::Bad("this is not the head of a record"))?;
-    let event = bytes.get(HEAD..HEAD + head.len).ok_or(Look::Part(HEAD + head.len))?;
+fn read(bytes: &[u8]) -> Result<(Head, &[u8]), RecordCheck> {
+    let raw = bytes.first_chunk::<HEAD>().ok_or(RecordCheck::Part(HEAD))?;
+    let head = Head::read(raw).ok_or(RecordCheck::Bad("this is not the head of a record"))?;
+    let event = bytes.get(HEAD..HEAD + head.len).ok_or(RecordCheck::Part(HEAD + head.len))?;
     match sum(raw, event) == head.sum {
         true => Ok((head, event)),
-        false => Err(Look::Bad("the checksum is wrong")),
+        false => Err(RecordCheck::Bad("the checksum is wrong")),
     }
 }
 
@@ -165,10 +165,10 @@ mod tests {
     fn a_record_is_a_comment_and_an_event() {
         let text = record("data: Hello\nid: 17\n\n", true);
         assert_eq!(str::from_utf8(&text).unwrap(), ":00000014+d5d4dd0d\ndata: Hello\nid: 17\n\n");
-        assert_eq!(look(&text, 17), Look::Whole(text.len()));
-        assert_eq!(look(&text, 18), Look::Bad("the id is not the next one"));
-        assert_eq!(look(&text[..text.len() - 1], 17), Look::Part(text.len()));
-        assert_eq!(look(&text[..HEAD - 1], 17), Look::Part(HEAD));
+        assert_eq!(check_record(&text, 17), RecordCheck::Whole(text.len()));
+        assert_eq!(check_record(&text, 18), RecordCheck::Bad("the id is not the next one"));
+        assert_eq!(check_record(&text[..text.len() - 1], 17), RecordCheck::Part(text.len()));
+        assert_eq!(check_record(&text[..HEAD - 1], 17), RecordCheck::Part(HEAD));
         assert!(is_later_commit(&text, 16) && !is_later_commit(&text, 17));
         assert!(!is_later_commit(&record("data: Hello\nid: 17\n\n", false), 16));
     }
@@ -179,7 +179,7 @@ mod tests {
         for bit in 0..text.len() * 8 {
             let mut wrong = text.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
-            assert!(!matches!(look(&wrong, 17), Look::Whole(_)), "bit {bit}");
+            assert!(!matches!(check_record(&wrong, 17), RecordCheck::Whole(_)), "bit {bit}");
         }
     }
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::directory::Kind;
 use super::error::DiskError;
 use super::index::{Index, STRIDE};
-use super::record::{self, Look};
+use super::record::{self, RecordCheck};
 use super::scan::scan;
 use super::segments::{Found, Segment};
 use super::shared::DiskShared;
@@ -87,8 +87,8 @@ fn read(shared: &DiskShared, found: &Found, (want, upto): (u64, u64), most: usiz
         let chunk = load(&file, start, room.min((len - start) as usize), most).map_err(failed("read"))?;
         let (mut id, mut at, mut begin) = (first + event, 0, 0);
         while id <= upto && id < found.end {
-            let wrong = match record::look(&chunk[at..], id) {
-                Look::Whole(record) => {
+            let wrong = match record::check_record(&chunk[at..], id) {
+                RecordCheck::Whole(record) => {
                     if id == want {
                         begin = at;
                     } else if id > want && at + record - begin > most {
@@ -98,12 +98,12 @@ fn read(shared: &DiskShared, found: &Found, (want, upto): (u64, u64), most: usiz
                     id += 1;
                     continue;
                 }
-                Look::Part(needs) if id <= want && room < at + needs && start + ((at + needs) as u64) <= len => {
+                RecordCheck::Part(needs) if id <= want && room < at + needs && start + ((at + needs) as u64) <= len => {
                     room = at + needs;
                     break;
                 }
-                Look::Part(_) => "the segment ends before this record does",
-                Look::Bad(wrong) => wrong,
+                RecordCheck::Part(_) => "the segment ends before this record does",
+                RecordCheck::Bad(wrong) => wrong,
             };
             if id <= want {
                 return damaged(start + at as u64, wrong);

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 
-use super::record::{self, HEAD, Head, Look};
+use super::record::{self, HEAD, Head, RecordCheck};
 use crate::sys::call;
 use crate::sys::fd::AsFd;
 
@@ -70,16 +70,16 @@ pub(super) fn scan(
     while offset < len {
         let bytes = window.get(offset, want)?;
         let have = bytes.len();
-        match record::look(bytes, id) {
-            Look::Whole(record) => {
+        match record::check_record(bytes, id) {
+            RecordCheck::Whole(record) => {
                 found(id, offset);
                 offset += record as u64;
                 id += 1;
                 want = HEAD;
             }
-            Look::Part(needs) if have < needs && offset + (needs as u64) <= len && want < needs => want = needs,
-            Look::Part(_) => return Ok(Scanned { id, offset, wrong: Some("the record is incomplete") }),
-            Look::Bad(wrong) => return Ok(Scanned { id, offset, wrong: Some(wrong) }),
+            RecordCheck::Part(needs) if have < needs && offset + (needs as u64) <= len && want < needs => want = needs,
+            RecordCheck::Part(_) => return Ok(Scanned { id, offset, wrong: Some("the record is incomplete") }),
+            RecordCheck::Bad(wrong) => return Ok(Scanned { id, offset, wrong: Some(wrong) }),
         }
     }
     Ok(Scanned { id, offset, wrong: None })
@@ -144,7 +144,7 @@ mod tests {
         let bytes: Vec<u8> = (5..).zip(lens).flat_map(|(id, len)| record(id, len, true)).collect();
         let mut all = Vec::new();
         let scanned = scan(&file(&bytes), bytes.len() as u64, (5, 0), |id, offset| {
-            assert!(matches!(record::look(&bytes[offset as usize..], id), Look::Whole(_)));
+            assert!(matches!(record::check_record(&bytes[offset as usize..], id), RecordCheck::Whole(_)));
             all.push(id);
         });
         assert_eq!(scanned.unwrap(), Scanned { id: 11, offset: bytes.len() as u64, wrong: None });
