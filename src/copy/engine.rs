@@ -289,7 +289,7 @@ impl Engine {
 
     fn give(&mut self, path: CopyPath, n: u64) {
         self.burst += n;
-        self.stats.moved(path, n);
+        self.stats.record_moved(path, n);
         if let Some(tell) = &mut self.on_progress {
             tell(self.stats.bytes(), self.total);
         }

@@ -36,7 +36,7 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    pub(super) fn moved(&mut self, path: CopyPath, bytes: u64) {
+    pub(super) fn record_moved(&mut self, path: CopyPath, bytes: u64) {
         self.by[path as usize] += bytes;
         let counter = match path {
             CopyPath::Clone => Counter::CopiedByClone,
@@ -74,10 +74,10 @@ mod tests {
     fn the_way_of_most_bytes_is_reported() {
         let mut stats = Stats::default();
         assert_eq!(stats.report(), CopyReport::default());
-        stats.moved(CopyPath::Pump, 10);
+        stats.record_moved(CopyPath::Pump, 10);
         assert_eq!(stats.report().path, CopyPath::Pump);
-        stats.moved(CopyPath::Splice, 11);
-        stats.moved(CopyPath::Clone, 0);
+        stats.record_moved(CopyPath::Splice, 11);
+        stats.record_moved(CopyPath::Clone, 0);
         assert_eq!((stats.report().path, stats.report().bytes), (CopyPath::Splice, 21));
     }
 

@@ -210,7 +210,7 @@ impl Egress {
         let offered = slices.iter().map(|slice| slice.bytes().len()).sum();
         if let Some(limit) = self.gathers(&state, slices, offered) {
             state.enqueue(slices);
-            state.moved(offered, 0);
+            state.record_bytes(offered, 0);
             self.writer.meter.frame();
             // Copying a short slice may read beyond the end of its file.
             if slices.iter().any(OriginSlice::is_torn) {
@@ -294,7 +294,7 @@ impl Egress {
                 state.blocked = sent.is_none();
                 // A full socket may have taken a part of the queue.
                 let through = sent.unwrap_or(0);
-                self.moved(state, through, waited - state.queue.len() + through);
+                self.record_bytes(state, through, waited - state.queue.len() + through);
                 if let Some(sent) = sent {
                     state.burst += sent;
                     self.writer.meter.frame();
@@ -339,7 +339,7 @@ impl Egress {
         self.writer.meter.count_flush(reason);
         match self.writer.send_queue(&mut state.queue, self.sends_files()) {
             Ok(sent) => {
-                self.moved(state, 0, waited - state.queue.len());
+                self.record_bytes(state, 0, waited - state.queue.len());
                 state.blocked = sent.is_none();
                 state.settle();
                 self.close_if_due(state);

@@ -280,7 +280,7 @@ impl Ring {
     }
 
     /// If senders wait for readers: moves a reader to another entry; `None` is before it joined, or after it left.
-    pub(super) fn moves(&mut self, from: Option<u64>, to: Option<u64>) {
+    pub(super) fn move_reader(&mut self, from: Option<u64>, to: Option<u64>) {
         if let Some(readers) = from.and_then(|from| self.readers(from)) {
             *readers = readers.saturating_sub(1);
         }

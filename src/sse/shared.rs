@@ -133,12 +133,12 @@ impl HubShared {
     }
 
     /// Returns the first entry that the ring has to keep beyond its limits.
-    fn keep(&self, state: &mut HubState) -> u64 {
+    fn first_kept(&self, state: &mut HubState) -> u64 {
         if self.waits_for_readers() { state.ring.unread() } else { u64::MAX }
     }
 
     fn push(&self, state: &mut HubState, bytes: Bytes, name: Name) {
-        let keep = self.keep(state);
+        let keep = self.first_kept(state);
         state.ring.push(bytes, name, Instant::now(), keep);
         self.head.store(state.ring.head(), Ordering::Release);
     }
@@ -249,7 +249,7 @@ impl HubShared {
     }
 
     fn evict(&self, state: &mut HubState) {
-        let keep = self.keep(state);
+        let keep = self.first_kept(state);
         state.ring.evict(Instant::now(), keep);
     }
 
@@ -264,7 +264,7 @@ impl HubShared {
         state.stats.gaps += u64::from(gap.is_some());
         count(Counter::EventGaps, gap.is_some().into());
         if self.waits_for_readers() {
-            state.ring.moves(None, Some(next));
+            state.ring.move_reader(None, Some(next));
         }
         (Cursor { next, catch_up: state.ring.head(), forgets: state.ring.forgets() }, gap)
     }
@@ -287,7 +287,7 @@ impl HubShared {
             let before = cursor.next;
             let counts = state.read(&self.config, cursor, form);
             if waits && before != cursor.next {
-                state.ring.moves(Some(before), Some(cursor.next));
+                state.ring.move_reader(Some(before), Some(cursor.next));
             }
             counts
         };
@@ -323,7 +323,7 @@ impl HubShared {
         let from = cursor.next;
         let read = self.read_silently(cursor, deflater);
         if self.waits_for_readers() {
-            frames.moved(&self.room);
+            frames.note_advance(&self.room);
         }
         read.map(|piece| frames.of(form).set(from, cursor.next, piece))
     }
@@ -332,7 +332,7 @@ impl HubShared {
         if self.waits_for_readers() {
             let mut state = self.state();
             if !state.has_given_up(cursor) {
-                state.ring.moves(Some(cursor.next), None);
+                state.ring.move_reader(Some(cursor.next), None);
             }
             drop(state);
             self.room.notify_waiters();

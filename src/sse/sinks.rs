@@ -241,7 +241,7 @@ impl Frames {
     }
 
     /// Records that a reader has advanced, for which senders may wait.
-    pub(super) fn moved(&mut self, room: &Arc<Notify>) {
+    pub(super) fn note_advance(&mut self, room: &Arc<Notify>) {
         if self.moved.is_none() {
             self.moved = Some(Arc::clone(room));
         }

@@ -185,13 +185,13 @@ mod tests {
             let unread = state.ring.unread();
             state.ring.push(Bytes::from_static(b"event"), Name::Numbered, Instant::now(), unread);
         };
-        state.ring.moves(None, Some(0));
+        state.ring.move_reader(None, Some(0));
         let mut cursor = Cursor { next: 0, catch_up: 0, forgets: 0 };
         (0..2).for_each(|_| push(&mut state));
         assert!(!state.has_room(&config, 1));
         // It reads between the timeout of the sender and the sender's next step.
         assert!(matches!(state.read(&config, &mut cursor, Form::Plain), (Read::Events(_), 2, 0)));
-        state.ring.moves(Some(0), Some(2));
+        state.ring.move_reader(Some(0), Some(2));
         state.give_up(&config, 1);
         (0..2).for_each(|_| push(&mut state));
         assert_eq!(state.ring.unread(), 2, "the reader still counts");

@@ -111,7 +111,7 @@ impl ProxyShared {
     /// or if a kept connection fails and the request is idempotent.
     async fn exchange(&self, mut request: Request<OutBody>, upload: Option<Arc<Upload>>) -> Answered {
         let (http2, wide) = self.http2.choose();
-        let mut kept = self.kept(http2);
+        let mut kept = self.reuse(http2);
         let mut may_fail = request.method().is_idempotent();
         let (mut left, mut failing_since) = (AGAIN, None);
         loop {
@@ -125,7 +125,7 @@ impl ProxyShared {
             if let Some(upload) = &upload
                 && copy.is_some()
             {
-                upload.keep(&self.room);
+                upload.keep_for_retry(&self.room);
             }
             let sent = match link {
                 UpstreamLink::Http1(connection) => self.by_http1(connection, request, upload.clone()).await,
@@ -167,7 +167,7 @@ impl ProxyShared {
     }
 
     /// Returns a connection that is there.
-    fn kept(&self, http2: &Http2) -> Option<UpstreamLink> {
+    fn reuse(&self, http2: &Http2) -> Option<UpstreamLink> {
         let shared = if self.origin.has_http2() { http2.current(self.options.age) } else { None };
         shared.map(UpstreamLink::Http2).or_else(|| self.pool.take().map(UpstreamLink::Http1))
     }

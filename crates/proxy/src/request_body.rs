@@ -129,7 +129,7 @@ impl Upload {
 
     /// Keeps what is received from now on, as long as `room` has a permit for each byte. Does nothing once something was
     /// received.
-    pub(crate) fn keep(&self, room: &Arc<Semaphore>) {
+    pub(crate) fn keep_for_retry(&self, room: &Arc<Semaphore>) {
         let mut source = self.source();
         if self.frames() == 0 {
             let room = Arc::clone(room).try_acquire_many_owned(0);
@@ -289,7 +289,7 @@ mod tests {
         let frames = futures_util::stream::poll_fn(move |cx| frames.poll_recv(cx));
         let (mut first, upload) = OutBody::new(StreamBody::new(frames));
         let upload = upload.unwrap();
-        upload.keep(&room);
+        upload.keep_for_retry(&room);
         let send = |text: &'static str| client.try_send(Ok::<_, BoxError>(Frame::data(text.into()))).unwrap();
         send("he");
         send("llo");
@@ -316,7 +316,7 @@ mod tests {
             let frames = futures_util::stream::iter([Ok(Frame::data(Bytes::from_static(b"hello"))), end]);
             let (mut first, upload) = OutBody::new(StreamBody::new(frames));
             let upload = upload.unwrap();
-            upload.keep(&room);
+            upload.keep_for_retry(&room);
             assert!(first.frame().now_or_never().unwrap().unwrap().is_ok());
             let mut second = upload.again().unwrap();
             for _ in 0..2 {
@@ -332,7 +332,7 @@ mod tests {
         let body = || {
             let frames = [40_000, KEPT - 40_000, 1].map(|len| Ok::<_, BoxError>(Frame::data(vec![b'x'; len].into())));
             let (body, upload) = OutBody::new(StreamBody::new(futures_util::stream::iter(frames)));
-            upload.as_ref().unwrap().keep(&room);
+            upload.as_ref().unwrap().keep_for_retry(&room);
             (body, upload.unwrap())
         };
         let (mut first, upload) = body();

@@ -59,7 +59,7 @@ impl Shelf {
         Self { turns: Semaphore::new(LINKS), kept: Mutex::new(kept) }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn lock_kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,11 +143,11 @@ impl Shelf {
         let turns = if plan.is_large { LINKS } else { 1 };
         // The semaphore is never closed.
         let _turn = self.turns.acquire_many(turns as u32).await;
-        let (idle, began) = (self.kept().idle.pop(), Instant::now());
+        let (idle, began) = (self.lock_kept().idle.pop(), Instant::now());
         let mut link = match idle {
             Some(link) => link,
             None => {
-                if let Some(outage) = self.kept().outage.as_ref().filter(|outage| began < outage.until) {
+                if let Some(outage) = self.lock_kept().outage.as_ref().filter(|outage| began < outage.until) {
                     return Err(ReplayFailure::Lost(outage.error.clone(), None));
                 }
                 let connected = shared.server.connect(Duration::ZERO).await;
@@ -157,7 +157,7 @@ impl Shelf {
         link.allowance.set(plan.reply);
         match range.query_async::<Value>(&mut link.connection).await {
             Ok(entries) => {
-                let mut kept = self.kept();
+                let mut kept = self.lock_kept();
                 kept.outage = None;
                 kept.backoff.reset();
                 // The buffer of a large reply is not kept.
@@ -178,7 +178,7 @@ impl Shelf {
     /// for longer than `patience`, and an attempt that began after the reader came has failed.
     fn lost(&self, error: &RedisError, began: Option<Instant>, came: Instant, patience: Duration) -> Option<Duration> {
         let now = Instant::now();
-        let mut kept = self.kept();
+        let mut kept = self.lock_kept();
         // The other connections may be broken too.
         kept.idle.clear();
         let Kept { outage, backoff, .. } = &mut *kept;

@@ -181,7 +181,7 @@ impl Engine {
                 self.from.advance(total);
                 self.to.advance(total);
                 self.take(total);
-                moved.bytes.into_iter().for_each(|(path, n)| self.stats.moved(path, n));
+                moved.bytes.into_iter().for_each(|(path, n)| self.stats.record_moved(path, n));
                 self.give(CopyPath::Pump, 0);
                 moved.result.map_err(at_target(Step::Move))?;
             }

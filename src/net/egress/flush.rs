@@ -123,7 +123,7 @@ impl Flush for Egress {
             Ok(sent) => {
                 let sent = sent.unwrap_or(0);
                 queue.advance(sent);
-                self.moved(&mut state, 0, sent);
+                self.record_bytes(&mut state, 0, sent);
                 if (1..offered).contains(&sent) {
                     self.writer.meter.partial();
                 }

@@ -67,7 +67,7 @@ impl Egress {
                     }
                 }
             }
-            self.keep(&mut state, bytes.slice(bytes.len() - rest.len()..));
+            self.enqueue_rest(&mut state, bytes.slice(bytes.len() - rest.len()..));
             return Sent::Waits;
         }
         state.burst = 0;
@@ -75,8 +75,8 @@ impl Egress {
     }
 
     /// Queues the rest of a message, which a blocked socket sends later. Long rests are shared with other streams.
-    fn keep(&self, state: &mut EgressState, rest: Bytes) {
-        state.moved(rest.len(), 0);
+    fn enqueue_rest(&self, state: &mut EgressState, rest: Bytes) {
+        state.record_bytes(rest.len(), 0);
         state.enqueue_bytes(rest);
     }
 }

@@ -29,7 +29,7 @@ impl Egress {
         if state.queued() == 0 && !state.is_held() && self.may_send(&mut state, 0) {
             match self.writer.send(Way::Call, send) {
                 Ok(Some(n)) => {
-                    self.moved(&mut state, n, n);
+                    self.record_bytes(&mut state, n, n);
                     return Poll::Ready(Ok(n));
                 }
                 Ok(None) => state.blocked = true,

@@ -57,7 +57,7 @@ impl EgressState {
 
     /// Records bytes written and sent, which may move the adaptive mark.
     #[inline]
-    pub(super) fn moved(&mut self, came: usize, left: usize) {
+    pub(super) fn record_bytes(&mut self, came: usize, left: usize) {
         if let Some(mark) = &mut self.mark {
             self.high = mark.note(came, left, coarse_millis());
         }

@@ -43,8 +43,8 @@ impl Egress {
     }
 
     #[inline]
-    pub(super) fn moved(&self, state: &mut EgressState, came: usize, left: usize) {
-        state.moved(came, left);
+    pub(super) fn record_bytes(&self, state: &mut EgressState, came: usize, left: usize) {
+        state.record_bytes(came, left);
         if let Some(pace) = &self.options.pace {
             pace.spend(left);
         }

@@ -49,7 +49,7 @@ impl Sends {
         MAX.saturating_sub(self.kept.len())
     }
 
-    pub(super) fn keep(&mut self, user_data: u64, kept: Kept) {
+    pub(super) fn insert(&mut self, user_data: u64, kept: Kept) {
         self.kept.insert(user_data, kept);
     }
 

@@ -201,7 +201,7 @@ impl RingDriver {
             let (entry, kept) = send_batch.entry(place);
             let data = About::Send(Key::new(place as u32, round)).user_data();
             if let Some(kept) = kept {
-                queue.sends.keep(data, kept);
+                queue.sends.insert(data, kept);
             }
             queue.in_flight += 1;
             queue.room.swift.used += 1;

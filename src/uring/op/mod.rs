@@ -150,7 +150,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    pub(super) fn keep(&mut self, n: usize, fd: OwnedFd) {
+    pub(super) fn store(&mut self, n: usize, fd: OwnedFd) {
         self.fds.resize_with(self.fds.len().max(n + 1), || None);
         self.fds[n] = Some(fd);
     }

@@ -81,7 +81,7 @@ impl Operation for Open {
     fn perform(&mut self, files: &mut Files, _: usize) -> io::Result<u32> {
         let fd = path::open_blocking(self.dir.at(), &self.path, &self.how)?;
         match self.place {
-            Some(n) => files.keep(n, fd),
+            Some(n) => files.store(n, fd),
             None => self.fd = Some(fd),
         }
         Ok(0)
