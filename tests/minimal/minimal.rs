@@ -83,5 +83,5 @@ async fn small_writes_are_gathered() {
 #[test]
 fn the_missing_ring_is_explained() {
     let Support::No(reason) = Capabilities::get().io_uring() else { panic!("there is no ring in this build") };
-    assert!(reason.contains("feature `uring`"), "{reason}");
+    assert!(reason.contains("feature `fs`"), "{reason}");
 }
