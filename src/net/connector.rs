@@ -13,8 +13,7 @@ use http::uri::Scheme;
 use tower_service::Service;
 
 use super::connect_error::{ConnectError, Why};
-use super::listener::stream_options;
-use super::options::Options;
+use super::options::{Options, stream_options};
 use super::race::{Tried, in_turns, race};
 use super::tcp::TcpStream;
 use crate::sys::fd::AsFd;

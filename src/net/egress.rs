@@ -24,6 +24,7 @@ use tokio::runtime::Handle;
 use tokio::task::coop;
 
 pub(super) use self::held_open::HeldOpen;
+pub(crate) use self::seen::Leaving;
 use self::state::EgressState;
 use super::options::{Options, Receive};
 use super::profile::{Profile, ProfileCell};

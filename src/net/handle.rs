@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use super::counts::Counts;
 #[cfg(feature = "tonic-014")]
 use super::credentials::Credentials;
-use super::egress::Egress;
+use super::egress::{Egress, Leaving};
 use super::profile::Profile;
 use super::send_strategy::SendStrategy;
 #[cfg(feature = "server")]
@@ -50,15 +50,6 @@ impl Closing {
     pub fn stats(&self) -> Option<StreamStats> {
         self.0.get()
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaving {
-    /// The peer has closed its sending side, behind bytes that were not read.
-    Unread,
-    /// The peer has closed its sending side. It may still read.
-    Half,
-    Gone,
 }
 
 impl Handle {

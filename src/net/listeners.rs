@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::tcp::{TcpListener, TcpListenerBuilder};
+use super::tcp_listener::{TcpListener, TcpListenerBuilder};
 use crate::sys::socket;
 
 /// Listeners that share an address, one for each core or worker, from [`TcpListenerBuilder::bind_each`]. The kernel

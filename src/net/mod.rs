@@ -63,11 +63,14 @@ mod socket_writer;
 mod stats;
 pub(crate) mod stream;
 mod tcp;
+mod tcp_listener;
 mod tcp_options;
 #[cfg(unix)]
 mod unix;
 #[cfg(all(unix, feature = "client"))]
 mod unix_connector;
+#[cfg(unix)]
+mod unix_listener;
 
 pub use crate::sys::tcp_info::TcpInfo;
 pub use accept::{Accept, Transport};
@@ -78,9 +81,9 @@ pub use connector::{Connecting, Connector};
 #[cfg(feature = "server")]
 pub use counted_io::CountedIo;
 pub use credentials::Credentials;
+pub(crate) use egress::Leaving;
 pub(crate) use egress::outlet::{Outlet, Sent};
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
-pub(crate) use handle::Leaving;
 pub use handle::{Closing, Handle};
 #[cfg(feature = "tonic-014")]
 pub use incoming::Incoming;
@@ -94,8 +97,11 @@ pub use send_strategy::SendStrategy;
 pub(crate) use stats::Pulse;
 pub use stats::{FlushCounts, KernelStats, StreamStats};
 pub(crate) use stream::{Rewind, Seen, TakeOver};
-pub use tcp::{TcpListener, TcpListenerBuilder, TcpStream};
+pub use tcp::TcpStream;
+pub use tcp_listener::{TcpListener, TcpListenerBuilder};
 #[cfg(unix)]
-pub use unix::{UnixListener, UnixListenerBuilder, UnixStream};
+pub use unix::UnixStream;
 #[cfg(all(unix, feature = "client"))]
 pub use unix_connector::UnixConnector;
+#[cfg(unix)]
+pub use unix_listener::{UnixListener, UnixListenerBuilder};

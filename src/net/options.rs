@@ -99,3 +99,82 @@ impl Default for Options {
         }
     }
 }
+
+/// Implements the setters of a builder with the field `options`.
+macro_rules! stream_options {
+    ($builder:ident) => {
+        impl $builder {
+            /// Sets the maximum time that a written byte waits for more bytes; 1 ms by default. Zero sends every write
+            /// at once, like tokio's stream.
+            #[must_use]
+            pub fn gather_limit(mut self, limit: std::time::Duration) -> Self {
+                self.options.limit = limit;
+                self
+            }
+
+            /// Sets the number of queued bytes of one connection above which its writer waits; 64 KiB by default. The
+            /// writer is woken at half of it. A connection references at most twice as much pool memory plus
+            /// 256 KiB.
+            #[must_use]
+            pub fn high_mark(mut self, bytes: usize) -> Self {
+                self.options.high = bytes;
+                self.options.high_range = None;
+                self
+            }
+
+            /// Replaces the fixed [`high_mark`](Self::high_mark) by one that adapts to each connection's rates over the
+            /// last second, between these bounds in bytes: 50 ms of input, and more while input outpaces output. A fast
+            /// reader gets room for bursts; a slow one holds little memory and gets no stale bytes. Use it with
+            /// [`profile`](Self::profile), because the kernel queues bytes as well. The lower bound comes first,
+            /// otherwise binding or connecting fails with [`InvalidInput`](std::io::ErrorKind::InvalidInput).
+            #[must_use]
+            pub fn adaptive_high_mark(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
+                self.options.high_range = Some((*bounds.start(), *bounds.end()));
+                self
+            }
+
+            /// Sets how connections receive; [`Receive::Ready`](crate::net::Receive::Ready) by default.
+            #[must_use]
+            pub fn receive(mut self, receive: $crate::net::Receive) -> Self {
+                self.options.receive = receive;
+                self
+            }
+
+            /// Sets the strategy of writes of new connections; [`SendStrategy::Auto`](crate::net::SendStrategy::Auto) by
+            /// default. [`Handle::set_send_strategy`](crate::net::Handle::set_send_strategy) changes a live connection.
+            #[must_use]
+            pub fn send_strategy(mut self, strategy: $crate::net::SendStrategy) -> Self {
+                self.options.send_strategy = strategy;
+                self
+            }
+
+            /// Sets the socket profile of new connections; [`Profile::System`](crate::net::Profile::System) by default.
+            /// [`Handle::set_profile`](crate::net::Handle::set_profile) changes a live connection.
+            #[must_use]
+            pub fn profile(mut self, profile: $crate::net::Profile) -> Self {
+                self.options.profile = profile;
+                self
+            }
+
+            /// Limits the total send rate of all connections; unlimited by default. Several listeners can share one
+            /// rate, and it can be changed at any time.
+            ///
+            /// Needs the runtime's timer: binding a listener with a rate panics on a runtime without timers.
+            #[must_use]
+            pub fn pace_all(mut self, rate: &$crate::net::SharedPace) -> Self {
+                self.options.pace = Some(rate.clone());
+                self
+            }
+
+            /// Sets a function that receives the last numbers of every connection when it closes, including those of
+            /// the kernel. It runs on the closing thread and must not block; a panic in it has no other effect. Without
+            /// a hook, and without a [`Closing`](crate::net::Closing), the kernel is not queried.
+            #[must_use]
+            pub fn on_close(mut self, hook: impl Fn(&$crate::net::StreamStats) + Send + Sync + 'static) -> Self {
+                self.options.on_close = Some($crate::net::options::CloseHook(std::sync::Arc::new(hook)));
+                self
+            }
+        }
+    };
+}
+pub(super) use stream_options;

@@ -10,8 +10,7 @@ use tower_service::Service;
 
 use super::connect_error::{ConnectError, Why};
 use super::connector::{Connecting, TIMEOUT};
-use super::listener::stream_options;
-use super::options::Options;
+use super::options::{Options, stream_options};
 use super::unix::UnixStream;
 use crate::sys::errno::Errno;
 
