@@ -12,10 +12,10 @@ use http::Extensions;
 use tokio::task::JoinHandle;
 
 use super::adapter::Adapter;
-use super::body_error::BoxError;
 use super::conn_state::ConnState;
 use super::connection::{connection, run};
 use super::drain::{DrainSignal, Drained};
+use super::error::BoxError;
 use super::http_service::HttpService;
 use super::peer::Peer;
 use super::protocols::Protocols;

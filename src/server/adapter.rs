@@ -14,10 +14,10 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::answer::{Answered, answered, refused};
-use super::body_error::BoxError;
 use super::body_error::status_of;
 use super::conn_state::{ConnState, Protocol};
 use super::drain::DrainSignal;
+use super::error::BoxError;
 use super::framing::Exchange;
 use super::http_service::HttpService;
 use super::limits::{Limits, Pressure};

@@ -11,8 +11,8 @@ use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::body_error::BoxError;
 use super::conn_state::{ConnState, Protocol, ShutdownPhase};
+use super::error::BoxError;
 use super::framing::{Exchange, is_events};
 use super::limits::Pressure;
 use super::open::Open;

@@ -8,9 +8,8 @@ use std::time::Duration;
 use http::StatusCode;
 use http_body_util::LengthLimitError;
 
+use super::error::BoxError;
 use crate::body::length_limit::length_limit;
-
-pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Error of a request body that cannot be read further. If a service fails with it, boxed or as the
 /// [source](Error::source) of another error, the server answers with 413 or 408, or the matching gRPC status.

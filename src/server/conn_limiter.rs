@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::limits::Limits;
-use super::refuse::Refused;
+use super::refused::Refused;
 use crate::counters::log;
 use crate::counters::{Counter, count};
 

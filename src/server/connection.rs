@@ -10,9 +10,9 @@ use hyper::server::conn::http1;
 use tokio::io::AsyncRead;
 
 use super::adapter::Adapter;
-use super::body_error::BoxError;
 use super::conn_state::{ConnState, Protocol, ShutdownPhase};
 use super::driver::{BodyWriter, next_request};
+use super::error::BoxError;
 use super::gated::Gated;
 use super::handover::Driven;
 use super::http_service::HttpService;

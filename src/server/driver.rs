@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBuf, Write};
 
-use super::body_error::BoxError;
 use super::conn_state::{ConnState, ShutdownPhase};
+use super::error::BoxError;
 use super::handover::Driven;
 use super::supervise::{aborted, drained, until_raised};
 use crate::net::{Rewind, TakeOver};

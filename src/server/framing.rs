@@ -10,7 +10,7 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Frame;
 
-use super::body_error::BoxError;
+use super::error::BoxError;
 
 /// What the head of an HTTP/1 request determines about the framing of its response.
 #[derive(Clone, Copy, Debug)]

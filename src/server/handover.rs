@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use hyper::rt;
 
-use super::body_error::BoxError;
+use super::error::BoxError;
 use super::lock::lock;
 use crate::counters::{Counter, count};
 use crate::net::{Owed, TakeOver};

@@ -6,7 +6,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::body_error::BoxError;
+use super::error::BoxError;
 use super::request_body::RequestBody;
 
 /// A tower service that [`serve`](super::serve()) accepts, for example an axum `Router`. Implemented for every service

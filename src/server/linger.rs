@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::body_error::BoxError;
 use super::conn_state::{ConnState, ShutdownPhase};
+use super::error::BoxError;
 use super::supervise::{aborted, drained};
 
 /// Time for a client to read its response and close the connection.

@@ -44,6 +44,7 @@ mod connection;
 mod cores;
 mod drain;
 mod driver;
+mod error;
 pub(crate) mod framing;
 mod gated;
 mod gone;
@@ -60,6 +61,7 @@ mod peer;
 mod protocols;
 mod reaper;
 mod refuse;
+mod refused;
 mod request_body;
 mod requests;
 #[cfg(tls)]

@@ -4,17 +4,15 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::timeout;
 
+use super::refused::{RefusalPlace, Refused};
 use super::version::{Version, version};
 use crate::net::{Handle, Rewind};
 
-/// Connections answered at a time. Further ones are reset at once, which bounds the cost of a flood.
-const AT_ONCE: usize = 128;
 /// Time for the request to begin, the answer to be sent and the client to close.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -23,27 +21,6 @@ const UNAVAILABLE: &[u8] =
 /// An empty SETTINGS frame, and GOAWAY with ENHANCE_YOUR_CALM after stream 0: no request was processed ([RFC 9113
 /// §6.8](https://www.rfc-editor.org/rfc/rfc9113#section-6.8)).
 const GOAWAY: &[u8] = b"\0\0\0\x04\0\0\0\0\0\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b";
-
-#[derive(Debug, Default)]
-pub(super) struct Refused(AtomicUsize);
-
-#[derive(Debug)]
-struct RefusalPlace(Arc<Refused>);
-
-impl Refused {
-    /// Returns `None` if as many are answered as allowed.
-    fn place(self: &Arc<Self>) -> Option<RefusalPlace> {
-        let taken = RefusalPlace(Arc::clone(self));
-        // Dropped at once if it is beyond the limit.
-        (self.0.fetch_add(1, Ordering::Relaxed) < AT_ONCE).then_some(taken)
-    }
-}
-
-impl Drop for RefusalPlace {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 pub(super) fn refuse<I>(refused: &Arc<Refused>, stream: I, handle: Handle)
 where
@@ -87,22 +64,6 @@ where
         poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut unused)).await?;
         if unused.filled().is_empty() {
             return Ok(());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_at_a_time_are_limited() {
-        let refused = Arc::<Refused>::default();
-        for _ in 0..2 {
-            let places: Vec<_> = (0..AT_ONCE).map(|_| refused.place().unwrap()).collect();
-            assert!(refused.place().is_none());
-            assert!(refused.place().is_none());
-            drop(places);
         }
     }
 }

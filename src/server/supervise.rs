@@ -5,8 +5,8 @@ use std::io;
 use std::pin::Pin;
 use std::task::Poll;
 
-use super::body_error::BoxError;
 use super::conn_state::{ConnState, ShutdownPhase};
+use super::error::BoxError;
 use super::leave::Leave;
 
 /// Runs a connection until it ends, its phase reaches `last` or its peer leaves. In lower phases it finishes.

@@ -13,7 +13,7 @@ use bytes::buf::Take;
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 
-use super::body_error::BoxError;
+use super::error::BoxError;
 use super::framing::Framing;
 use super::handover::{Driven, Output};
 use super::open::Open;

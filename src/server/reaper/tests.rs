@@ -110,10 +110,10 @@ async fn a_tunnel_whose_service_reads_nothing_is_idle() {
     let (stream, _) = listener.accept().await.unwrap();
     let handle = stream.handle();
     let mut case = Case::of(stream, handle);
-    case.conn_state.speaks(Protocol::Two);
+    case.conn_state.set_protocol(Protocol::Two);
     case.conn_state.requests.begin();
     case.conn_state.requests.end();
-    case.conn_state.becomes_tunnel();
+    case.conn_state.mark_tunnel();
     client.write_all(b"unread").await.unwrap();
     assert_eq!(case.phase(TICK).await, ShutdownPhase::Nothing);
     let keep_alive = case.limits.keep_alive;
