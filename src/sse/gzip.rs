@@ -17,8 +17,8 @@ use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress};
 use zlib_rs::crc32::{crc32, crc32_combine_gen, crc32_combine_op};
 
+use super::lock::lock;
 use super::piece::{Piece, Sum};
-use super::wait_list::lock;
 use crate::buf::pool;
 
 /// Deflate, no name, no time, unknown system.

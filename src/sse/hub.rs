@@ -204,7 +204,9 @@ impl Hub {
     /// The response is `503 Service Unavailable` with `Retry-After` if the maximum number of
     /// [subscribers](HubBuilder::subscribers) is reached, or the hub is closed.
     pub fn subscribe<B>(&self, request: &Request<B>) -> Response<EventBody> {
-        request::answer(self, request.method(), request.uri(), request.headers())
+        request::answer(self.shared(), request.method(), request.uri(), request.headers(), |last, gzip| {
+            self.body(last, self.shared().deflater.as_ref().filter(|_| gzip))
+        })
     }
 
     /// Returns a body that continues after the event with the id `last`, or starts with the next event; not compressed. For
@@ -217,31 +219,10 @@ impl Hub {
         self.body(last, None)
     }
 
-    /// As [`subscribe_from`](Self::subscribe_from), compressed.
-    pub(super) fn subscribe_compressed(&self, last: Option<&str>) -> Result<EventBody, SubscribeError> {
-        self.body(last, self.shared().deflater.as_ref())
-    }
-
     fn body(&self, last: Option<&str>, deflater: Option<&Arc<Deflater>>) -> Result<EventBody, SubscribeError> {
         let permit = self.shared().enter()?;
         let last = last.filter(|id| request::is_id(self.shared(), id));
         Ok(EventBody::new(permit, self.0.log.as_ref(), last, deflater))
-    }
-
-    pub(super) fn compresses(&self) -> bool {
-        self.shared().deflater.is_some()
-    }
-
-    pub(super) fn retry_after(&self) -> u64 {
-        self.shared().config.retry.as_secs_f64().ceil().max(1.0) as u64
-    }
-
-    pub(super) fn writes_past_layers(&self) -> bool {
-        self.shared().config.past_layers
-    }
-
-    pub(super) fn bad_id(&self) {
-        self.shared().bad_id();
     }
 
     /// Ends all streams after the events sent before; later sends fail.

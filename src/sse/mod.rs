@@ -26,6 +26,7 @@ mod groups;
 #[cfg_attr(not(feature = "compress"), path = "no_gzip.rs")]
 mod gzip;
 mod hub;
+mod lock;
 pub mod log;
 mod piece;
 mod replay_cursor;

@@ -2,6 +2,13 @@
 
 use bytes::Bytes;
 
+/// The form of a reader's events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Plain,
+    Gzip,
+}
+
 /// Events, or a text, in the form that a reader gets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Piece {

@@ -7,8 +7,8 @@ use http::{Method, Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 
 use super::body::EventBody;
+use super::error::SubscribeError;
 use super::event::check_id;
-use super::hub::Hub;
 use super::shared::HubShared;
 use crate::body::ContentCoding;
 
@@ -16,31 +16,39 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Disables response buffering in nginx and compatible proxies.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-pub(super) fn answer(hub: &Hub, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response<EventBody> {
-    let gzip = hub.compresses() && ContentCoding::negotiate(headers, [ContentCoding::Gzip]).is_some();
+/// Answers a request for the events of the hub `shared`. `subscribe` returns the body behind an id, compressed or not.
+pub(super) fn answer(
+    shared: &Shared,
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    subscribe: impl FnOnce(Option<&str>, bool) -> Result<EventBody, SubscribeError>,
+) -> Response<EventBody> {
+    let compresses = shared.deflater.is_some();
+    let gzip = compresses && ContentCoding::negotiate(headers, [ContentCoding::Gzip]).is_some();
     let mut body = match method {
         &Method::HEAD => EventBody::none(),
         _ => {
             let last = last_id(headers, uri.query());
             if last == Last::Bad {
-                hub.bad_id();
+                shared.bad_id();
             }
             let last = if let Last::Id(id) = &last { Some(&**id) } else { None };
-            match if gzip { hub.subscribe_compressed(last) } else { hub.subscribe_from(last) } {
+            match subscribe(last, gzip) {
                 Ok(body) => body,
-                Err(_) => return refusal(hub),
+                Err(_) => return refusal(shared),
             }
         }
     };
     let ending = body.ending();
-    let shared = hub.writes_past_layers().then(|| body.share());
+    let events = shared.config.past_layers.then(|| body.share());
     let mut answer = Response::new(body);
     let fields = answer.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     // A proxy that compresses would delay events.
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     fields.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
-    if hub.compresses() {
+    if compresses {
         fields.insert(header::VARY, HeaderValue::from_name(header::ACCEPT_ENCODING));
     }
     if gzip {
@@ -49,16 +57,17 @@ pub(super) fn answer(hub: &Hub, method: &Method, uri: &Uri, headers: &HeaderMap)
     if let Some(ending) = ending {
         answer.extensions_mut().insert(ending);
     }
-    if let Some(shared) = shared {
-        answer.extensions_mut().insert(shared);
+    if let Some(events) = events {
+        answer.extensions_mut().insert(events);
     }
     answer
 }
 
-fn refusal(hub: &Hub) -> Response<EventBody> {
+fn refusal(shared: &Shared) -> Response<EventBody> {
     let mut answer = Response::new(EventBody::none());
     *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(hub.retry_after()));
+    let retry_after = shared.config.retry.as_secs_f64().ceil().max(1.0) as u64;
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }

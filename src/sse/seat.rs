@@ -14,11 +14,11 @@ use bytes::Bytes;
 
 use super::gap::Gap;
 use super::gzip::{Deflater, Gzip};
-use super::piece::Piece;
+use super::piece::{Form, Piece};
 use super::replay_cursor::{CursorStep, ReplayCursor};
 use super::shared::{Begin, Permit, Start};
 use super::sinks::{self, Attached, Frames, Outcome, ReaderSink};
-use super::state::{Cursor, Form, Read};
+use super::state::{Cursor, Read};
 use super::wake_task::{Member, Refused, Wait};
 use crate::body::GracefulClose;
 use crate::net::{Outlet, Sent};

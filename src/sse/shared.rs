@@ -21,10 +21,10 @@ use super::event_id::EventId;
 use super::gap::Gap;
 use super::groups::Groups;
 use super::gzip::Deflater;
-use super::piece::Piece;
+use super::piece::{Form, Piece};
 use super::ring::{Name, ResumePlace, Ring};
 use super::sinks::Frames;
-use super::state::{Config, Cursor, Form, Found, HubState, LagPolicy, Read};
+use super::state::{Config, Cursor, Found, HubState, LagPolicy, Read};
 use super::stats::HubStats;
 use crate::counters::{Counter, count};
 

@@ -12,9 +12,9 @@ use std::task::Waker;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::piece::Piece;
-use super::state::Form;
-use super::wait_list::{TICKS, lock, wake};
+use super::lock::lock;
+use super::piece::{Form, Piece};
+use super::wait_list::{TICKS, wake};
 use crate::buf::pool;
 
 /// Sinks of a pass before other tasks may run.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::gap::Gap;
 use super::gzip::Part;
+use super::piece::Form;
 use super::ring::{Limits, Ring};
 use super::stats::HubStats;
 use crate::counters::{Counter, count};
@@ -80,13 +81,6 @@ impl<E> Read<E> {
             Self::Nothing => Read::Nothing,
         }
     }
-}
-
-/// The form of a reader's events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    Plain,
-    Gzip,
 }
 
 /// Events of the ring.

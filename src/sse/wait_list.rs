@@ -2,16 +2,10 @@
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 /// Number of ticks after which an idle reader gets a comment.
 pub(super) const TICKS: u64 = 2;
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under one of these locks leaves the state consistent.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Calls a waker. A panic, which was already reported, must not affect the other readers.
 pub(super) fn wake(waker: Waker) {

@@ -34,8 +34,9 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::lock::lock;
 use super::sinks::{Attached, News, ReaderSink, SinkList};
-use super::wait_list::{TICKS, WaitList, lock, wake};
+use super::wait_list::{TICKS, WaitList, wake};
 
 /// Wake tasks of all runtimes. Searched when the first reader of a hub joins in a runtime.
 static WAKE_TASKS: Mutex<Vec<Weak<WakeTask>>> = Mutex::new(Vec::new());
