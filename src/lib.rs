@@ -155,17 +155,18 @@ pub mod internal {
     pub use crate::counters::{Counter, count};
     #[cfg(feature = "server")]
     pub use crate::middleware::measure::request_id::RequestId;
-    pub use crate::net::{owed::Owed, stream::Rewind};
+    pub use crate::net::stream::owed::Owed;
+    pub use crate::net::stream::stream::Rewind;
     #[cfg(feature = "server")]
-    pub use crate::server::body_error::status_of;
+    pub use crate::server::request::body_error::status_of;
     #[cfg(feature = "server")]
-    pub use crate::server::framing::{Framing, is_events};
+    pub use crate::server::request::host::{Host, Name};
     #[cfg(feature = "server")]
-    pub use crate::server::host::{Host, Name};
+    pub use crate::server::response::framing::{Framing, is_events};
     /// Who the client of a request is.
     #[cfg(feature = "server")]
     pub mod identity {
-        pub use crate::server::identity::{connection, connection_slot, peer};
+        pub use crate::server::accept::identity::{connection, connection_slot, peer};
     }
 
     /// Maximum length of a mapping.

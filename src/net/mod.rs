@@ -28,80 +28,46 @@
 //! writes gather while they keep coming, at most for the listener's gather limit, and leave in one call. Long slices
 //! are never copied. Otherwise the streams behave like tokio's; [`TcpStream`] lists the exceptions.
 
-mod accept;
-mod accept_failures;
-#[cfg(feature = "client")]
-mod connect_error;
-#[cfg(feature = "client")]
-mod connector;
-#[cfg(feature = "server")]
-mod counted_io;
-#[cfg(feature = "server")]
-mod counts;
-mod credentials;
+mod connect;
 mod egress;
-mod halves;
-mod handle;
-#[cfg(feature = "tonic-014")]
-mod incoming;
-#[cfg_attr(not(uring), path = "no_ingress.rs")]
-mod ingress;
-mod listener;
-mod listeners;
-#[cfg(unix)]
-mod name;
+mod listen;
 mod options;
-pub(crate) mod owed;
 mod pace;
-mod peer_addr;
 mod profile;
-mod race;
-mod readiness;
-mod recv_buf;
 mod send_strategy;
-mod socket_writer;
 mod stats;
 pub(crate) mod stream;
-mod tcp;
-mod tcp_listener;
-mod tcp_options;
-#[cfg(unix)]
-mod unix;
-#[cfg(all(unix, feature = "client"))]
-mod unix_connector;
-#[cfg(unix)]
-mod unix_listener;
 
 pub use crate::sys::tcp_info::TcpInfo;
-pub use accept::{Accept, Transport};
 #[cfg(feature = "client")]
-pub use connect_error::ConnectError;
+pub use connect::ConnectError;
+#[cfg(all(unix, feature = "client"))]
+pub use connect::UnixConnector;
 #[cfg(feature = "client")]
-pub use connector::{Connecting, Connector};
-#[cfg(feature = "server")]
-pub use counted_io::CountedIo;
-pub use credentials::Credentials;
+pub use connect::{Connecting, Connector};
 pub(crate) use egress::Leaving;
 pub(crate) use egress::outlet::{Outlet, Sent};
-pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
-pub use handle::{Closing, Handle};
 #[cfg(feature = "tonic-014")]
-pub use incoming::Incoming;
-pub use listeners::Listeners;
+pub use listen::Incoming;
+pub use listen::Listeners;
+pub use listen::{Accept, Transport};
+pub use listen::{TcpListener, TcpListenerBuilder};
+#[cfg(unix)]
+pub use listen::{UnixListener, UnixListenerBuilder};
 pub use options::Receive;
-pub(crate) use owed::Owed;
 pub use pace::SharedPace;
-pub use peer_addr::PeerAddr;
 pub use profile::{Profile, ProfileSwitch};
 pub use send_strategy::SendStrategy;
 pub(crate) use stats::Pulse;
 pub use stats::{FlushCounts, KernelStats, StreamStats};
+#[cfg(feature = "server")]
+pub use stream::CountedIo;
+pub use stream::Credentials;
+pub(crate) use stream::Owed;
+pub use stream::PeerAddr;
+pub use stream::TcpStream;
+#[cfg(unix)]
+pub use stream::UnixStream;
+pub use stream::{Closing, Handle};
+pub use stream::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub(crate) use stream::{Rewind, Seen, TakeOver};
-pub use tcp::TcpStream;
-pub use tcp_listener::{TcpListener, TcpListenerBuilder};
-#[cfg(unix)]
-pub use unix::UnixStream;
-#[cfg(all(unix, feature = "client"))]
-pub use unix_connector::UnixConnector;
-#[cfg(unix)]
-pub use unix_listener::{UnixListener, UnixListenerBuilder};

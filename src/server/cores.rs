@@ -13,13 +13,12 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioExecutor;
 use tokio::sync::watch;
 
+use super::accept::{Peer, Settings};
 use super::drain::Drained;
-use super::http_service::HttpService;
 use super::limits::Limits;
 use super::lock::lock;
-use super::peer::Peer;
+use super::request::HttpService;
 use super::serve::Serve;
-use super::settings::Settings;
 use crate::net::{Listeners, TcpListener};
 use crate::runtime::{Cores, Run};
 #[cfg(tls)]

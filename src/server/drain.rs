@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::conn_state::ConnState;
+use super::state::ConnState;
 use crate::body::GracefulClose;
 
 /// Outcome of the connections of a server that was drained by [`Serve::drain`](super::Serve::drain).

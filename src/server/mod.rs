@@ -33,60 +33,32 @@
 //    the wire are the same with and without takeover.
 // 4. A connection that is instructed to finish and does not is reset.
 
-mod accept_loop;
-mod adapter;
-mod answer;
-pub(crate) mod body_error;
-mod check;
-mod conn_limiter;
-mod conn_state;
+pub(crate) mod accept;
 mod connection;
 mod cores;
 mod drain;
-mod driver;
 mod error;
-pub(crate) mod framing;
-mod gated;
-mod gone;
-mod handover;
-pub(crate) mod host;
-mod http_service;
-pub(crate) mod identity;
-mod leave;
 mod limits;
-mod linger;
 mod lock;
-mod open;
-mod peer;
-mod protocols;
-mod reaper;
-mod refuse;
-mod refused;
-mod request_body;
-mod requests;
-#[cfg(tls)]
-mod secure;
+pub(crate) mod request;
+pub(crate) mod response;
 mod serve;
-mod settings;
-mod supervise;
-mod takeover;
+mod state;
 #[cfg(tls)]
 pub mod tls;
 mod trusted;
-mod unread;
 mod until_drain;
-mod version;
-mod wait;
+mod watch;
 
-pub use body_error::BodyError;
+pub use accept::Connection;
+pub use accept::Peer;
 pub use cores::{DrainingCores, ServeCores, serve_cores};
 pub use drain::{DrainSignal, Drained, Draining};
-pub use gone::ClientGone;
-pub use http_service::HttpService;
-pub use identity::Connection;
 pub use limits::Limits;
-pub use peer::Peer;
-pub use request_body::RequestBody;
+pub use request::BodyError;
+pub use request::HttpService;
+pub use request::RequestBody;
 pub use serve::{Serve, Serving, serve};
+pub use state::ClientGone;
 pub use trusted::Trusted;
 pub use until_drain::{UntilDrain, until_drain};

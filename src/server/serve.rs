@@ -11,12 +11,10 @@ use http::Extensions;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioExecutor;
 
-use super::accept_loop::Server;
+use super::accept::{Peer, Server, Settings};
 use super::drain::Draining;
-use super::http_service::HttpService;
 use super::limits::Limits;
-use super::peer::Peer;
-use super::settings::Settings;
+use super::request::HttpService;
 use crate::net::Accept;
 #[cfg(tls)]
 use crate::server::tls::Tls;

@@ -10,9 +10,9 @@ use http::{HeaderName, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::adapter::is_grpc;
-use super::framing::is_events;
 use super::lock::lock;
+use super::request::is_grpc;
+use super::response::is_events;
 use crate::body::GracefulClose;
 
 /// Maximum number of ready frames that follow the signal. A body that always has one would not end otherwise.

@@ -17,39 +17,22 @@
 //  log ─Sink─▶ ring    log ─replay─▶ replay_cursor ─▶ body
 
 mod body;
-mod builder;
 mod error;
 mod event;
-mod event_id;
-mod gap;
-mod groups;
-#[cfg_attr(not(feature = "compress"), path = "no_gzip.rs")]
-mod gzip;
 mod hub;
 mod lock;
 pub mod log;
-mod piece;
-mod replay_cursor;
-mod request;
 mod ring;
-mod room;
-mod seat;
-mod shared;
-mod shared_events;
-mod sinks;
-mod state;
 mod stats;
-mod wait_list;
-mod wake_task;
+mod wake;
 
+pub(crate) use body::Attach;
 pub use body::EventBody;
-pub use builder::HubBuilder;
+pub(crate) use body::{Digest, SharedEvents};
 pub use error::{SendError, SubscribeError};
+pub use event::EventId;
 pub use event::{Event, EventParts};
-pub use event_id::EventId;
 pub use hub::Hub;
-pub(crate) use seat::Attach;
-use shared::HubShared;
-pub(crate) use shared_events::{Digest, SharedEvents};
-pub use state::LagPolicy;
+pub use hub::HubBuilder;
+pub use ring::LagPolicy;
 pub use stats::HubStats;

@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
-use super::super::socket_writer::SendFailure;
+use super::socket_writer::SendFailure;
 use super::{Egress, EgressState};
 use crate::counters::log;
 use crate::counters::{Counter, count};

@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::super::options::Receive;
 #[cfg(uring)]
 use super::super::send_strategy::SendStrategy;
-#[cfg(uring)]
-use super::super::socket_writer;
 use super::super::stats::Reason;
+#[cfg(uring)]
+use super::socket_writer;
 use super::{Egress, EgressState};
 use crate::counters::{Counter, count};
 use crate::runtime::{Flush, Io};

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::super::options::Options;
 use super::super::profile::Profile;
-use super::super::socket_writer::SendFailure;
 use super::super::stats::{Meter, Reason};
+use super::socket_writer::SendFailure;
 use crate::buf::origin::OriginSlices;
 use crate::buf::queue::Queue;
 use crate::counters::{Counter, count};

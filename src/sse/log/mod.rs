@@ -24,7 +24,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 pub use sink::Sink;
 
-use crate::sse::{Event, SendError};
+use crate::sse::SendError;
+use crate::sse::event::Event;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 

@@ -7,7 +7,9 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::sse::{Event, HubShared, SendError};
+use crate::sse::SendError;
+use crate::sse::event::Event;
+use crate::sse::ring::HubShared;
 
 /// Delivery target of a [`Log`](super::Log): its hub. It does not keep the hub alive.
 #[derive(Clone)]

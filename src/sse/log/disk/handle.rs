@@ -17,9 +17,10 @@ use super::state::DiskState;
 use super::writer::{Outcome, Writer};
 use super::{recover, replay};
 use crate::runtime::blocking::BlockingTask;
+use crate::sse::SendError;
+use crate::sse::event::Event;
 use crate::sse::log::queue::{Queue, Queued, Running};
 use crate::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
-use crate::sse::{Event, SendError};
 
 /// Time after which a commit that found no room is repeated.
 const RETRY: Duration = Duration::from_secs(1);
@@ -277,7 +278,7 @@ mod tests {
     async fn jobs_of_readers_that_left_count() {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::builder(dir.path()).open().await.unwrap();
-        let hub = crate::sse::Hub::builder().log(disk.clone()).build();
+        let hub = crate::sse::hub::Hub::builder().log(disk.clone()).build();
         hub.send(Event::new().data("x")).unwrap();
         disk.flush().await.unwrap();
         let reading = Arc::clone(&disk.0.shared.segments().last().reading);

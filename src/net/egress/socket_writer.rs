@@ -1,0 +1,316 @@
+//! Sending on one socket: splits bytes into system calls, and interprets their results.
+
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::Interest;
+use tokio::runtime::Handle;
+use tokio::task::coop::unconstrained;
+
+use crate::buf::origin::{OriginSlice, OriginSlices};
+use crate::buf::queue::{Front, Queue};
+use crate::net::stats::{Meter, Way};
+use crate::sys::call;
+use crate::sys::call::IOV_LIMIT;
+use crate::sys::errno::Errno;
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::sys::watch;
+use crate::sys::watch::Watched;
+
+const SENDFILE_MAX: usize = 2 << 20;
+
+#[derive(Debug)]
+pub(super) struct SocketWriter {
+    socket: Arc<OwnedFd>,
+    runtime: Handle,
+    /// The registration with the runtime's driver, made when the socket is first full.
+    io: OnceLock<Watched<Arc<OwnedFd>>>,
+    pub(in crate::net) writable: Waker,
+    /// Whether the runtime's driver is not used, because it has ended or no task may wait for it.
+    unwatched: AtomicBool,
+    /// Counters. The sender holds the lock of the egress.
+    pub(in crate::net) meter: Meter,
+}
+
+/// Permanent failure of sending, which later calls return again.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::net) enum SendFailure {
+    Errno(Errno),
+    /// The file behind a response became shorter than its announced length.
+    Torn,
+}
+
+impl From<SendFailure> for io::Error {
+    fn from(failure: SendFailure) -> Self {
+        match failure {
+            SendFailure::Errno(errno) => errno.into(),
+            SendFailure::Torn => Self::new(io::ErrorKind::UnexpectedEof, "the file shrank while it was being sent"),
+        }
+    }
+}
+
+impl From<io::Error> for SendFailure {
+    fn from(error: io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            // The file no longer backs the mapping of a slice.
+            Some(Errno::FAULT) => Self::Torn,
+            errno => Self::Errno(errno.unwrap_or(Errno::IO)),
+        }
+    }
+}
+
+/// Returns whether an error may be due to the way of sending, and no bytes were sent.
+pub(in crate::net) fn is_refused(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS)
+}
+
+impl AsFd for SocketWriter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl SocketWriter {
+    pub(in crate::net) fn new(socket: OwnedFd, runtime: Handle, writable: Waker) -> Self {
+        Self {
+            socket: Arc::new(socket),
+            runtime,
+            io: OnceLock::new(),
+            writable,
+            unwatched: AtomicBool::new(false),
+            meter: Meter::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn watched(&self) -> Option<&Watched<Arc<OwnedFd>>> {
+        self.io.get()
+    }
+
+    /// Returns whether a full socket is not watched: no waker is called when it has room.
+    pub(super) fn is_unwatched(&self) -> bool {
+        self.unwatched.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_unwatched(&self, on: bool) {
+        self.unwatched.store(on, Ordering::Relaxed);
+    }
+
+    /// Returns the socket's registration with the runtime's driver, and registers it on the first call. First calls
+    /// must not be concurrent. Panics if the runtime was built without I/O.
+    #[track_caller]
+    pub(in crate::net) fn io(&self) -> io::Result<&Watched<Arc<OwnedFd>>> {
+        if let Some(io) = self.io.get() {
+            return Ok(io);
+        }
+        let _context = self.runtime.enter();
+        let io = watch::watch_shared(Arc::clone(&self.socket), Interest::READABLE | Interest::WRITABLE)?;
+        Ok(self.io.get_or_init(|| io))
+    }
+
+    /// Sends `queue` until the socket is full; pieces of files by `sendfile` if `files`. `None` means that the socket
+    /// is full and that the waker is armed, unless [`is_unwatched`](Self::is_unwatched).
+    pub(super) fn send_queue(&self, queue: &mut Queue, files: bool) -> Result<Option<()>, SendFailure> {
+        while !queue.is_empty() {
+            let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
+            let sent = match queue.front(&mut iov, files) {
+                Front::Memory { slices, more } => {
+                    self.send_memory(&iov[..slices], more, || queue.is_torn(IOV_LIMIT, files))?
+                }
+                Front::File { file, offset, len } => self.send_file(file, offset, len)?,
+            };
+            match sent {
+                Some(n) => queue.advance(n),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// Sends `queue` and then `slices`, until the socket is full or one call's worth of `slices` is sent. Returns the
+    /// number of bytes of `slices` that were sent. `None` means that none were sent, that the socket is full, and that
+    /// the waker is armed. Pieces of files are sent by `sendfile` if `files`.
+    pub(super) fn send_through(
+        &self,
+        queue: &mut Queue,
+        slices: OriginSlices<'_>,
+        files: bool,
+    ) -> Result<Option<usize>, SendFailure> {
+        let has_file = || files && slices.iter().any(OriginSlice::is_sent_from_file);
+        let io_slices = slices.io_slices();
+        if queue.is_empty() && io_slices.len() <= IOV_LIMIT && !has_file() {
+            // A response from memory, the common case: the caller's slices are sent unchanged.
+            return self.send_memory(io_slices, false, || slices.iter().any(OriginSlice::is_torn));
+        }
+        loop {
+            if !queue.fits_one_call(IOV_LIMIT) && self.send_queue(queue, files)?.is_none() {
+                return Ok(None);
+            }
+            let Some(sent) = self.send_both(queue, slices, files)? else { return Ok(None) };
+            let queued = queue.len();
+            queue.advance(sent.min(queued));
+            if sent > queued {
+                return Ok(Some(sent - queued));
+            }
+        }
+    }
+
+    /// Sends all of `queue`, which fits one call, and the memory at the front of `slices` in one call, and a following
+    /// piece of a file in another. Returns the number of bytes sent.
+    fn send_both(&self, queue: &Queue, slices: OriginSlices<'_>, files: bool) -> Result<Option<usize>, SendFailure> {
+        let mut iov = [IoSlice::new(&[]); IOV_LIMIT];
+        let from_queue = queue.pieces().zip(&mut iov).map(|(piece, slot)| *slot = IoSlice::new(piece)).count();
+        let (mut used, mut offered) = (from_queue, queue.len());
+        let mut file = None;
+        let filled = || slices.iter().filter(|slice| !slice.bytes().is_empty());
+        let mut rest = filled();
+        while let Some(slice) = rest.next() {
+            if files && slice.is_sent_from_file() {
+                // Following slices of the same file are sent by the same call.
+                let (mut last, mut len) = (slice, slice.bytes().len());
+                while let Some(next) = rest.next().filter(|next| next.follows(last.bytes())) {
+                    (last, len) = (next, len + next.bytes().len());
+                }
+                file = slice.file().map(|(fd, offset)| (fd, offset, len));
+                break;
+            }
+            if used == IOV_LIMIT {
+                break;
+            }
+            iov[used] = IoSlice::new(slice.bytes());
+            used += 1;
+            offered += slice.bytes().len();
+        }
+        let mut sent = 0;
+        if used > 0 {
+            // The last segment of a head stays open for the following file.
+            let more = file.is_some();
+            let is_torn =
+                || queue.is_torn(IOV_LIMIT, files) || filled().take(used - from_queue).any(OriginSlice::is_torn);
+            match self.send_memory(&iov[..used], more, is_torn)? {
+                Some(n) => sent = n,
+                None => return Ok(None),
+            }
+            if sent < offered {
+                self.meter.partial();
+                return Ok(Some(sent));
+            }
+        }
+        let Some((fd, offset, len)) = file else { return Ok(Some(sent)) };
+        match self.send_file(fd, offset, len)? {
+            Some(n) => Ok(Some(sent + n)),
+            None => Ok(Some(sent).filter(|&n| n > 0)),
+        }
+    }
+
+    /// Evaluates the result of a send by the ring of the memory at the front of `queue`. Returns the bytes sent, or
+    /// `None` if the socket had no room. The waker is not armed then.
+    pub(in crate::net) fn sent(
+        &self,
+        queue: &Queue,
+        result: Result<usize, Errno>,
+    ) -> Result<Option<usize>, SendFailure> {
+        match result {
+            Ok(n) => {
+                self.meter.sent(n, Way::Ring);
+                // Checked after the send, as in `send_memory`, and also before it.
+                if queue.is_torn(IOV_LIMIT, true) { Err(SendFailure::Torn) } else { Ok(Some(n)) }
+            }
+            // The ring did not accept or support it: a plain call decides.
+            Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::NOMEM | Errno::NOBUFS) => Ok(None),
+            Err(errno) if is_refused(errno) => Ok(None),
+            Err(errno) => Err(io::Error::from(errno).into()),
+        }
+    }
+
+    fn send_memory(
+        &self,
+        slices: &[IoSlice<'_>],
+        more: bool,
+        is_torn: impl Fn() -> bool,
+    ) -> Result<Option<usize>, SendFailure> {
+        // The kernel refuses slices of a mapping without its file, but not the zeros that replaced them for another
+        // reader. These may appear during the call, so the check is repeated afterwards.
+        if is_torn() {
+            return Err(SendFailure::Torn);
+        }
+        let sent = self.send(Way::Call, |fd| call::send(fd, slices, more))?;
+        if sent.is_some() && is_torn() { Err(SendFailure::Torn) } else { Ok(sent) }
+    }
+
+    fn send_file(&self, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Option<usize>, SendFailure> {
+        let sent = self.send(Way::Sendfile, |fd| call::send_file(fd, file, offset, len.min(SENDFILE_MAX)))?;
+        if sent == Some(0) { Err(SendFailure::Torn) } else { Ok(sent) }
+    }
+
+    /// Runs `send`, which uses `way`. Returns `None` if the socket has no room; the waker is armed then, unless
+    /// [`is_unwatched`](Self::is_unwatched).
+    pub(in crate::net) fn send(
+        &self,
+        way: Way,
+        mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Result<Option<usize>, SendFailure> {
+        // Without the readiness that the runtime's driver knows: looking it up costs more than it saves, as most sockets
+        // have room, and no task may drive the driver.
+        let mut sent = send(self.socket.as_fd());
+        loop {
+            match sent {
+                Ok(n) => {
+                    self.meter.sent(n, way);
+                    return Ok(Some(n));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.meter.would_block();
+                    if self.is_unwatched() {
+                        return Ok(None);
+                    }
+                    let io = match self.io() {
+                        Ok(io) => io,
+                        // The runtime has ended: tokio registers no more sockets. Other errors are the kernel's.
+                        Err(e) if e.raw_os_error().is_none() => {
+                            self.set_unwatched(true);
+                            return Ok(None);
+                        }
+                        Err(e) => return Err(e.into()),
+                    };
+                    // Without the task's budget: a forced yield would call our waker during this call.
+                    let mut ready = pin!(unconstrained(poll_fn(|cx| io.poll_write_ready(cx).map_ok(drop))));
+                    match ready.as_mut().poll(&mut Context::from_waker(&self.writable)) {
+                        // If there is no room, this clears the readiness.
+                        Poll::Ready(Ok(_)) => sent = io.try_io(Interest::WRITABLE, |fd| send(fd.as_fd())),
+                        // The runtime has ended, but the connection still lives and may yet be closed normally.
+                        Poll::Ready(Err(_)) => {
+                            self.set_unwatched(true);
+                            return Ok(None);
+                        }
+                        Poll::Pending => return Ok(None),
+                    }
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sends_refused_by_the_ring_are_left_to_plain_calls() {
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let writer = SocketWriter::new(socket.into(), Handle::current(), Waker::noop().clone());
+        let sent = |errno| writer.sent(&Queue::default(), Err(errno));
+        for errno in [Errno::AGAIN, Errno::CANCELED, Errno::NOMEM, Errno::INVAL, Errno::OPNOTSUPP, Errno::PERM] {
+            assert!(matches!(sent(errno), Ok(None)), "{errno}");
+        }
+        for errno in [Errno::PIPE, Errno::CONNRESET, Errno::TIMEDOUT] {
+            assert!(matches!(sent(errno), Err(SendFailure::Errno(failure)) if failure == errno), "{errno}");
+        }
+        assert!(matches!(sent(Errno::FAULT), Err(SendFailure::Torn)));
+    }
+}

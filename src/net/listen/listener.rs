@@ -1,0 +1,256 @@
+//! Accept loop and options shared by all listeners.
+
+use std::io;
+use std::sync::{Arc, Once};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::Interest;
+
+use super::accept_failures::{Failures, PAUSE};
+use crate::counters::log;
+use crate::counters::{Counter, count};
+use crate::net::options::Options;
+use crate::net::pace::SharedPace;
+use crate::net::profile::ProfileSwitch;
+use crate::net::stream::Stream;
+use crate::runtime::Turn;
+use crate::sys::caps::{Capabilities, Support};
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::sys::watch;
+use crate::sys::watch::Watched;
+
+#[derive(Debug)]
+pub(super) struct Listener {
+    io: Watched<OwnedFd>,
+    turn: Arc<Turn>,
+    options: Options,
+    pub(in crate::net) switch: ProfileSwitch,
+}
+
+impl Listener {
+    /// Panics outside a tokio runtime with I/O enabled, and with a shared rate on one without timers.
+    #[track_caller]
+    pub(in crate::net) fn new(socket: OwnedFd, options: Options, switch: ProfileSwitch) -> io::Result<Self> {
+        log_capabilities();
+        if options.pace.is_some() {
+            SharedPace::require_timer();
+        }
+        let io = watch::watch(socket, Interest::READABLE)?;
+        Ok(Self { io, turn: Turn::current(), options, switch })
+    }
+
+    /// Accepts a connection by the call `accept`. Returns only errors of the listener itself.
+    pub(in crate::net) async fn accept<A>(
+        &self,
+        accept: impl Fn(BorrowedFd<'_>) -> io::Result<(OwnedFd, A)>,
+    ) -> io::Result<(Stream, A)> {
+        let mut failures = Failures::default();
+        loop {
+            let accepted = self.io.async_io(Interest::READABLE, |fd| accept(fd.as_fd())).await;
+            match self.connection(accepted) {
+                Ok(connection) => return Ok(connection),
+                Err(e) => failures.wait(e).await?,
+            }
+        }
+    }
+
+    fn connection<A>(&self, accepted: io::Result<(OwnedFd, A)>) -> io::Result<(Stream, A)> {
+        let (fd, peer) = accepted?;
+        let profile = self.switch.next().unwrap_or(self.options.profile);
+        let options = Options { profile, ..self.options.clone() };
+        let stream = Stream::new(fd, Arc::clone(&self.turn), options)?;
+        count(Counter::Accepted, 1);
+        Ok((stream, peer))
+    }
+
+    /// As [`accept`](Self::accept), for one task.
+    pub(super) fn poll_accept<A>(
+        &self,
+        cx: &mut Context<'_>,
+        accept: impl Fn(BorrowedFd<'_>) -> io::Result<(OwnedFd, A)>,
+    ) -> Poll<io::Result<(Stream, A)>> {
+        let mut failures = Failures::default();
+        loop {
+            drop(ready!(self.io.poll_read_ready(cx))?);
+            let accepted = self.io.try_io(Interest::READABLE, |fd| accept(fd.as_fd()));
+            let error = match self.connection(accepted) {
+                Ok(connection) => return Poll::Ready(Ok(connection)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(e) => e,
+            };
+            if failures.need_pause(error)? {
+                let waker = cx.waker().clone();
+                self.turn.runtime().spawn(async move {
+                    tokio::time::sleep(PAUSE).await;
+                    waker.wake();
+                });
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.get_ref().as_fd()
+    }
+}
+
+fn log_capabilities() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for (name, reason) in missing() {
+            log::unsupported(name, reason);
+        }
+    });
+}
+
+/// Returns what the machine lacks, and why. Kernel TLS is off unless a `Tls` asks for it, which reports its absence.
+fn missing() -> impl Iterator<Item = (&'static str, &'static str)> {
+    Capabilities::get().entries().filter_map(|(name, support)| match support {
+        Support::No(reason) if name != "kernel_tls" => Some((name, &**reason)),
+        _ => None,
+    })
+}
+
+/// Implements a listener for a type with the field `listener`: `$accept` is the call, `$stream` the stream type.
+macro_rules! listener {
+    ($name:ident, $stream:ident, $addr:ty, $accept:path) => {
+        impl $name {
+            /// Accepts a connection.
+            ///
+            /// Connections that failed before they could be accepted are skipped: `ECONNABORTED`, `EPROTO`, and the
+            /// network errors that [accept(2)](https://man7.org/linux/man-pages/man2/accept.2.html) lists. If the
+            /// process or the machine is out of descriptors or memory (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`), and
+            /// after 16 consecutive failures, it waits 50 ms and retries, which needs the runtime's timer.
+            ///
+            /// # Errors
+            ///
+            /// All other errors: the socket no longer listens (`EINVAL`), or the process may not accept (`EACCES`).
+            ///
+            /// # Cancel safety
+            ///
+            /// Cancel safe: no connection is lost.
+            pub async fn accept(&self) -> std::io::Result<($stream, $addr)> {
+                let (stream, peer) = self.listener.accept($accept).await?;
+                Ok(($stream { stream }, peer))
+            }
+
+            /// As [`accept`](Self::accept), for one task: of several that poll, the last one is woken.
+            pub fn poll_accept(
+                &self,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<($stream, $addr)>> {
+                let accepted = self.listener.poll_accept(cx, $accept);
+                accepted.map_ok(|(stream, peer)| ($stream { stream }, peer))
+            }
+        }
+
+        $crate::sys::fd::as_fd!($name, listener);
+
+        impl $crate::net::Accept for $name {
+            type Stream = $stream;
+            type Addr = $addr;
+
+            fn accept(&self) -> impl Future<Output = std::io::Result<($stream, $addr)>> + Send {
+                Self::accept(self)
+            }
+        }
+
+        #[cfg(feature = "axum-08")]
+        impl axum::serve::Listener for $name {
+            type Io = $stream;
+            type Addr = $addr;
+
+            /// As the inherent `accept`, but if the listener is broken, logs the error and never completes.
+            async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+                match Self::accept(self).await {
+                    Ok(connection) => connection,
+                    Err(e) => {
+                        $crate::counters::log::listener_failed(&e);
+                        std::future::pending().await
+                    }
+                }
+            }
+
+            fn local_addr(&self) -> std::io::Result<Self::Addr> {
+                Self::local_addr(self)
+            }
+        }
+    };
+}
+pub(in crate::net) use listener;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::accept_failures::FAILED_MAX;
+    use super::*;
+    use crate::sys::errno::Errno;
+    use crate::sys::socket;
+
+    #[tokio::test]
+    async fn the_kernel_probes_the_peers_of_accepted_connections() {
+        let seconds = Duration::from_secs;
+        let builder = crate::net::listen::tcp::TcpListener::builder;
+        for (builder, expected) in [
+            (builder(), Some((seconds(60), seconds(15)))),
+            (builder().keep_alive(Some(Duration::from_millis(2500))), Some((seconds(2), seconds(1)))),
+            (builder().keep_alive(Some(Duration::MAX)), Some((seconds(32_767), seconds(32_767)))),
+            (builder().keep_alive(None), None),
+        ] {
+            let listener = builder.bind("127.0.0.1:0").await.unwrap();
+            let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let socket = socket2::SockRef::from(&stream);
+            assert_eq!(socket.keepalive().unwrap(), expected.is_some());
+            if let Some((idle, interval)) = expected {
+                assert_eq!(socket.tcp_keepalive_time().unwrap(), idle);
+                assert_eq!(socket.tcp_keepalive_interval().unwrap(), interval);
+                assert_eq!(socket.tcp_keepalive_retries().unwrap(), 4);
+            }
+        }
+    }
+
+    fn listener() -> (Listener, std::net::TcpStream) {
+        let socket = socket::listen(([127, 0, 0, 1], 0).into(), 8, false).unwrap();
+        let client = std::net::TcpStream::connect(socket::local_addr(&socket).unwrap()).unwrap();
+        (Listener::new(socket, Options::default(), ProfileSwitch::default()).unwrap(), client)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_fail_one_after_the_other_do_not_make_it_spin() {
+        let (listener, _client) = listener();
+        let (start, calls) = (tokio::time::Instant::now(), std::cell::Cell::new(0));
+        let accepted = listener.accept(|fd| {
+            calls.set(calls.get() + 1);
+            if calls.get() <= 10 * (FAILED_MAX + 1) { Err(Errno::PERM.into()) } else { socket::accept(fd) }
+        });
+        accepted.await.unwrap();
+        assert!(listener.accept::<()>(|_| Err(Errno::IO.into())).await.is_err());
+        assert_eq!(start.elapsed().as_millis() / PAUSE.as_millis(), 10);
+    }
+
+    #[test]
+    fn an_absence_of_kernel_tls_is_left_to_those_who_ask_for_it() {
+        assert!(Capabilities::get().entries().any(|(name, _)| name == "kernel_tls"));
+        assert!(missing().all(|(name, _)| name != "kernel_tls"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_polled_listener_pauses_too() {
+        let (listener, _client) = listener();
+        let (start, calls) = (tokio::time::Instant::now(), std::cell::Cell::new(0));
+        let accepted = std::future::poll_fn(|cx| {
+            listener.poll_accept(cx, |fd| {
+                calls.set(calls.get() + 1);
+                if calls.get() <= 3 { Err(Errno::MFILE.into()) } else { socket::accept(fd) }
+            })
+        });
+        accepted.await.unwrap();
+        assert_eq!((calls.get(), start.elapsed().as_millis() / PAUSE.as_millis()), (4, 3));
+        let broken = std::future::poll_fn(|cx| listener.poll_accept::<()>(cx, |_| Err(Errno::IO.into())));
+        assert!(broken.await.is_err());
+    }
+}

@@ -1,0 +1,29 @@
+//! Listeners.
+//!
+//! - `tcp`, `unix`: the listeners and their builders.
+//! - `name`: the socket file of a Unix listener.
+//! - `listeners`: several of one port.
+//! - `listener`: the accept loop of all of them.
+//! - `accept_failures`: failures that do not end it.
+//! - `accept`: the trait of listeners that a server takes.
+//! - `incoming`: a listener as a stream of connections.
+
+mod accept;
+mod accept_failures;
+#[cfg(feature = "tonic-014")]
+mod incoming;
+mod listener;
+mod listeners;
+#[cfg(unix)]
+mod name;
+mod tcp;
+#[cfg(unix)]
+mod unix;
+
+pub use accept::{Accept, Transport};
+#[cfg(feature = "tonic-014")]
+pub use incoming::Incoming;
+pub use listeners::Listeners;
+pub use tcp::{TcpListener, TcpListenerBuilder};
+#[cfg(unix)]
+pub use unix::{UnixListener, UnixListenerBuilder};

@@ -1,0 +1,266 @@
+//! Handles to streams, for observers of many streams.
+
+use std::fmt;
+use std::io;
+#[cfg(feature = "tonic-014")]
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+#[cfg(feature = "server")]
+use super::counts::Counts;
+#[cfg(feature = "tonic-014")]
+use super::credentials::Credentials;
+use crate::net::egress::{Egress, Leaving};
+use crate::net::profile::Profile;
+use crate::net::send_strategy::SendStrategy;
+#[cfg(feature = "server")]
+use crate::net::stats::Reason;
+use crate::net::stats::{KernelStats, Pulse, Record, StreamStats};
+use crate::sys::fd::AsFd;
+use crate::sys::{socket, tcp};
+
+/// A handle to a stream: reports its numbers and controls it. Cheap to clone. Keeps neither stream nor socket open.
+///
+/// The handle of a [`CountedIo`](crate::net::CountedIo) has [`stats`](Self::stats) and [`reset`](Self::reset). Its
+/// other methods answer as for a closed stream.
+#[derive(Clone)]
+pub struct Handle {
+    id: u64,
+    stream: Watched,
+}
+
+#[derive(Clone)]
+enum Watched {
+    Socket(Weak<Egress>),
+    #[cfg(feature = "server")]
+    Counted(Weak<Counts>),
+}
+
+/// Record of the last numbers of a stream, from [`Handle::closing`].
+#[derive(Clone, Debug)]
+pub struct Closing(Arc<Record>);
+
+impl Closing {
+    /// Returns the last numbers, including those of the kernel, or `None` while the stream lives. A dropped stream
+    /// lives until its bytes are sent. [`TcpListenerBuilder::on_close`] receives the same numbers.
+    ///
+    /// [`TcpListenerBuilder::on_close`]: crate::net::TcpListenerBuilder::on_close
+    pub fn stats(&self) -> Option<StreamStats> {
+        self.0.get()
+    }
+}
+
+impl Handle {
+    pub(in crate::net) fn new(egress: &Arc<Egress>) -> Self {
+        Self { id: egress.id(), stream: Watched::Socket(Arc::downgrade(egress)) }
+    }
+
+    #[cfg(feature = "server")]
+    pub(super) fn of_counts(id: u64, counts: Weak<Counts>) -> Self {
+        Self { id, stream: Watched::Counted(counts) }
+    }
+
+    fn egress(&self) -> Option<Arc<Egress>> {
+        match &self.stream {
+            Watched::Socket(egress) => egress.upgrade(),
+            #[cfg(feature = "server")]
+            Watched::Counted(_) => None,
+        }
+    }
+
+    /// Returns the number of the stream, which is unique in this process and starts at 1.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Returns the current numbers, without a system call; `None` once the stream is closed.
+    pub fn stats(&self) -> Option<StreamStats> {
+        match &self.stream {
+            Watched::Socket(egress) => egress.upgrade().map(|egress| egress.stats()),
+            #[cfg(feature = "server")]
+            Watched::Counted(counts) => counts.upgrade().map(|counts| counts.stats()),
+        }
+    }
+
+    pub(crate) fn pulse(&self) -> Option<Pulse> {
+        match &self.stream {
+            Watched::Socket(egress) => egress.upgrade().map(|egress| egress.pulse()),
+            #[cfg(feature = "server")]
+            Watched::Counted(counts) => counts.upgrade().map(|counts| counts.pulse()),
+        }
+    }
+
+    /// Waits until the peer has closed its side; forever if only reading tells. Only for the task that reads the stream.
+    pub(crate) fn poll_leaving(&self, cx: &mut Context<'_>) -> Poll<Leaving> {
+        match &self.stream {
+            Watched::Socket(egress) => {
+                egress.upgrade().map_or(Poll::Ready(Leaving::Gone), |egress| egress.poll_leaving(cx))
+            }
+            #[cfg(feature = "server")]
+            Watched::Counted(_) => Poll::Pending,
+        }
+    }
+
+    /// Waits until the kernel has accepted every byte that was written. Only for the task that writes the stream.
+    #[cfg(feature = "server")]
+    pub(crate) fn poll_drained(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.egress().map_or(Poll::Ready(Ok(())), |egress| egress.poll_drained(cx, Reason::Flushed))
+    }
+
+    /// Returns the kernel's numbers, by two system calls; `None` once the stream is closed.
+    pub fn kernel(&self) -> Option<KernelStats> {
+        self.egress().map(|egress| KernelStats::of(egress.as_fd()))
+    }
+
+    /// Returns a record that will hold the last numbers, at the price of two system calls on close; `None` once the
+    /// stream is closed.
+    pub fn closing(&self) -> Option<Closing> {
+        self.egress().map(|egress| Closing(egress.record()))
+    }
+
+    /// Returns the strategy of writes; `None` once the stream is closed.
+    pub fn send_strategy(&self) -> Option<SendStrategy> {
+        self.egress().map(|egress| egress.send_strategy())
+    }
+
+    /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if the ring it asks for is missing; `None` once the
+    /// stream is closed.
+    pub fn effective_strategy(&self) -> Option<SendStrategy> {
+        self.egress().map(|egress| egress.effective_strategy())
+    }
+
+    /// Sets the strategy of writes from now on. Bytes are neither lost nor reordered. Does nothing once the stream is
+    /// closed.
+    pub fn set_send_strategy(&self, strategy: SendStrategy) {
+        if let Some(egress) = self.egress() {
+            egress.set_send_strategy(strategy);
+        }
+    }
+
+    /// Returns the socket profile; `None` once the stream is closed.
+    pub fn profile(&self) -> Option<Profile> {
+        self.egress().map(|egress| egress.profile())
+    }
+
+    /// Sets the socket profile, at once. Does nothing once the stream is closed.
+    pub fn set_profile(&self, profile: Profile) {
+        if let Some(egress) = self.egress() {
+            egress.set_profile(profile);
+        }
+    }
+
+    /// Returns the congestion control of a TCP connection, such as `cubic` (`TCP_CONGESTION`,
+    /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)); `None` for other or closed streams.
+    pub fn congestion(&self) -> Option<String> {
+        tcp::congestion(self.egress()?.as_fd()).ok()
+    }
+
+    /// Sets the congestion control by name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the kernel does not have it, this process may not use it, or the stream is not TCP: the error lists the
+    /// available ones. `ErrorKind::NotConnected` once the stream is closed.
+    pub fn set_congestion(&self, name: &str) -> io::Result<()> {
+        let egress = self.egress().ok_or(io::ErrorKind::NotConnected)?;
+        tcp::set_congestion(egress.as_fd(), name)
+    }
+
+    /// Returns the bytes sent that the peer has not acknowledged; `None` once the stream is closed. For a Unix socket,
+    /// the memory of unread bytes.
+    pub(crate) fn unacknowledged(&self) -> Option<usize> {
+        self.egress().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
+    }
+
+    pub(crate) fn unread(&self) -> Option<usize> {
+        self.egress().and_then(|egress| tcp::unread(egress.as_fd()))
+    }
+
+    pub(crate) fn is_tcp(&self) -> bool {
+        self.egress().is_some_and(|egress| tcp::congestion(egress.as_fd()).is_ok())
+    }
+
+    /// Limits the kernel's send rate in bytes per second (`SO_MAX_PACING_RATE`,
+    /// [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)); `None` removes the limit.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::Unsupported` if the stream is not TCP; `ErrorKind::NotConnected` once it is closed.
+    pub fn set_pace(&self, bytes_per_second: Option<NonZeroU64>) -> io::Result<()> {
+        let egress = self.egress().ok_or(io::ErrorKind::NotConnected)?;
+        tcp::set_pacing(egress.as_fd(), bytes_per_second)
+    }
+
+    /// Ends the connection at once, by a reset if the family has one. Unsent bytes are lost, and the peer can tell that
+    /// the message is incomplete. Waiting tasks are woken and see an error or the end.
+    pub fn reset(&self) {
+        match &self.stream {
+            Watched::Socket(egress) => {
+                if let Some(egress) = egress.upgrade() {
+                    socket::reset(egress.as_fd());
+                }
+            }
+            #[cfg(feature = "server")]
+            Watched::Counted(counts) => {
+                if let Some(counts) = counts.upgrade() {
+                    counts.reset();
+                }
+            }
+        }
+    }
+
+    #[cfg(feature = "tonic-014")]
+    pub(in crate::net) fn local_addr(&self) -> Option<SocketAddr> {
+        socket::local_addr(&self.egress()?.as_fd()).ok()
+    }
+
+    #[cfg(feature = "tonic-014")]
+    pub(super) fn credentials(&self) -> Option<Credentials> {
+        Credentials::of(&self.egress()?.as_fd()).ok()
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.stats() {
+            Some(numbers) => f.debug_tuple("Handle").field(&numbers).finish(),
+            None => write!(f, "Handle({}, closed)", self.id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::net::Receive;
+    use crate::net::listen::TcpListener;
+    use crate::net::stream::tcp::TcpStream;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn a_handle_counts_both_ways_and_resets() {
+        for receive in [Receive::Ready, Receive::Multishot] {
+            let listener = TcpListener::builder().receive(receive).bind("127.0.0.1:0").await.unwrap();
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let handle = stream.handle();
+            client.write_all(b"hello").await.unwrap();
+            let mut got = [0; 5];
+            stream.read_exact(&mut got).await.unwrap();
+            stream.write_all(b"an answer").await.unwrap();
+            stream.flushed().await.unwrap();
+            let numbers = handle.stats().unwrap();
+            assert_eq!((numbers.received, numbers.sent, numbers.writes, numbers.queued), (5, 9, 1, 0));
+            assert!(!numbers.blocked);
+            handle.reset();
+            client.read_exact(&mut [0; 9]).await.unwrap();
+            assert!(client.read(&mut got).await.is_err(), "a reset must not read as an end");
+            assert!(matches!(stream.read(&mut got).await, Ok(0) | Err(_)), "the waiting reader is woken");
+            drop(stream);
+            assert_eq!(handle.stats(), None);
+            assert_eq!((handle.id(), numbers.id > 0), (numbers.id, true));
+            assert_ne!(client.handle().id(), numbers.id);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Streams.
+//!
+//! - `tcp`, `unix`: the streams; `tcp_options`: options of a TCP connection.
+//! - `stream`: what both share, with the traits by which a server sees them.
+//! - `recv_buf`: receives by plain calls; `ingress`: by the ring.
+//! - `readiness`: waits, peeks, and calls that do not wait.
+//! - `halves`: a stream for two tasks.
+//! - `peer_addr`, `credentials`: who the peer is.
+//! - `handle`: observes and changes a live stream.
+//! - `owed`: bytes that an HTTP library was given and the stream has not accepted.
+//! - `counted_io`, `counts`: streams of other crates, counted alike.
+
+#[cfg(feature = "server")]
+mod counted_io;
+#[cfg(feature = "server")]
+mod counts;
+mod credentials;
+mod halves;
+mod handle;
+#[cfg_attr(not(uring), path = "no_ingress.rs")]
+mod ingress;
+pub(crate) mod owed;
+mod peer_addr;
+mod readiness;
+mod recv_buf;
+pub(crate) mod stream;
+mod tcp;
+mod tcp_options;
+#[cfg(unix)]
+mod unix;
+
+#[cfg(feature = "server")]
+pub use counted_io::CountedIo;
+pub use credentials::Credentials;
+pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
+pub use handle::{Closing, Handle};
+pub(crate) use owed::Owed;
+pub use peer_addr::PeerAddr;
+pub(super) use stream::Stream;
+pub(crate) use stream::{Rewind, Seen, TakeOver};
+pub use tcp::TcpStream;
+#[cfg(unix)]
+pub use unix::UnixStream;

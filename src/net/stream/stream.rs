@@ -1,0 +1,375 @@
+//! Common part of all streams: [`Stream::poll_receive`] receives, the egress sends.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use super::handle::Handle;
+use super::ingress::Ingress;
+use super::owed::Owed;
+use super::recv_buf::{RecvBuf, poll_plain};
+use crate::net::egress::Egress;
+use crate::net::egress::outlet::Outlet;
+use crate::net::options::{Options, Receive};
+use crate::runtime::Turn;
+use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
+
+pub struct Stream {
+    pub(in crate::net) egress: Arc<Egress>,
+    /// Present if the kernel receives ahead, by a multishot receive.
+    pub(super) ingress: Option<Arc<Ingress>>,
+    /// Bytes that were given back. The lock makes receives exclusive.
+    pub(in crate::net) unread: Mutex<Vec<u8>>,
+    owed: Option<Arc<Owed>>,
+}
+
+/// A stream that accepts bytes back after they were read.
+pub trait Rewind {
+    /// Makes the next reads begin with `bytes`, before those that were given back earlier.
+    fn unread(&mut self, bytes: &[u8]);
+}
+
+/// A stream that a server can take over from hyper.
+pub trait TakeOver {
+    /// Counts the accepted bytes in `owed` from now on.
+    fn count_writes(&mut self, owed: Arc<Owed>);
+
+    /// Returns a way to send without the stream's task, if there is one.
+    fn outlet(&self) -> Option<Outlet> {
+        None
+    }
+
+    /// Returns the stream itself, if its socket may be used beside it: to move bytes to it, or to let it encrypt.
+    fn as_socket(&mut self) -> Option<&mut dyn std::any::Any> {
+        None
+    }
+}
+
+/// A stream with a handle.
+pub trait Seen {
+    /// Whether the handle can tell that the peer has left while the stream is not read.
+    const SEES_LEAVING: bool = true;
+
+    fn seen(&self) -> Handle;
+}
+
+impl Stream {
+    /// Panics outside a tokio runtime with I/O enabled.
+    #[track_caller]
+    pub(in crate::net) fn new(socket: OwnedFd, turn: Arc<Turn>, mut options: Options) -> io::Result<Self> {
+        options.receive = options.receive.on(&turn);
+        let by_ring = options.receive == Receive::Multishot;
+        let egress = Egress::new(socket, Arc::clone(&turn), options)?;
+        let ingress = if by_ring { Ingress::new(&egress, turn) } else { None };
+        Ok(Self { egress, ingress, unread: Mutex::default(), owed: None })
+    }
+
+    /// Receives into `buf`, once; 0 bytes mean the end of the stream.
+    pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buf: &mut impl RecvBuf) -> Poll<io::Result<()>> {
+        // Without the lock, which an owner does not need.
+        let mut unread = std::mem::take(self.unread_mut());
+        let received = self.receive(&mut unread, Some(cx), buf);
+        *self.unread_mut() = unread;
+        received
+    }
+
+    fn unread_mut(&mut self) -> &mut Vec<u8> {
+        self.unread.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn unread_bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Receives `unread` bytes and then others into `buf`. All reads use this function. Without `cx` it does not wait.
+    pub(in crate::net) fn receive<B: RecvBuf>(
+        &self,
+        unread: &mut Vec<u8>,
+        mut cx: Option<&mut Context<'_>>,
+        buf: &mut B,
+    ) -> Poll<io::Result<()>> {
+        let again = unread.len().min(buf.room());
+        if again > 0 {
+            buf.put(&unread[..again]);
+        }
+        if again > 0 && B::TAKES {
+            unread.drain(..again);
+            if unread.is_empty() {
+                // Frees the buffer, which most streams never need again.
+                *unread = Vec::new();
+            }
+        }
+        let room = buf.room();
+        if room == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let new = match &self.ingress {
+            Some(ingress) => ingress.poll_receive(cx.as_deref_mut(), buf),
+            None => poll_plain(&self.egress, cx.as_deref_mut(), room, |fd| buf.receive(fd)),
+        };
+        match new {
+            // The given-back bytes are returned first.
+            Poll::Pending if again > 0 => Poll::Ready(Ok(())),
+            Poll::Pending => {
+                if let Some(cx) = cx {
+                    self.egress.wake_at_failure(cx);
+                }
+                Poll::Pending
+            }
+            Poll::Ready(Ok(())) if again == 0 && buf.room() == room => Poll::Ready(self.egress.check_end()),
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(e)) => {
+                self.egress.reading_failed();
+                Poll::Ready(Err(e))
+            }
+        }
+    }
+
+    pub(in crate::net) fn unread(&mut self, bytes: &[u8]) {
+        self.unread_mut().splice(..0, bytes.iter().copied());
+    }
+
+    pub(super) fn count_writes(&mut self, owed: Arc<Owed>) {
+        self.owed = Some(owed);
+    }
+
+    /// Writes for the traits of tokio and hyper.
+    pub(in crate::net) fn write(&self, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let written = self.egress.poll_write(cx, bufs);
+        Owed::wrote(self.owed.as_deref(), &written, bufs);
+        written
+    }
+
+    /// Returns whether other callers may not receive, because of a multishot receive or bytes that were given back.
+    pub(super) fn receives_ahead(&self) -> bool {
+        self.ingress.is_some() || !self.unread_bytes().is_empty()
+    }
+
+    /// Returns whether received bytes are held, or a receive is under way, so that another reader of the socket misses some.
+    pub(super) fn has_received_ahead(&self) -> bool {
+        self.ingress.as_ref().is_some_and(|ingress| !ingress.is_idle()) || !self.unread_bytes().is_empty()
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.egress.fmt(f)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.egress.as_fd()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // A ring that receives keeps the socket open until it is driven, which may take long.
+        let held = self.ingress.as_ref().and_then(|ingress| ingress.abandon());
+        self.egress.abandon(held);
+    }
+}
+
+/// Implements the methods of all streams, and the stream traits of tokio and hyper, for a type with the field `stream`
+/// and a method `peer_addr`. `$std` is the stream of the standard library.
+macro_rules! stream {
+    ($name:ident, $std:ty, $addr:ty) => {
+        $crate::net::stream::halves::whole!($name, $std, $addr);
+
+        impl $name {
+            /// Returns the number of bytes written but not handed to the kernel yet.
+            pub fn queued(&self) -> usize {
+                self.stream.egress.queued()
+            }
+
+            /// Returns a handle, which reports the stream's numbers and controls it.
+            pub fn handle(&self) -> $crate::net::Handle {
+                $crate::net::Handle::new(&self.stream.egress)
+            }
+
+            /// Waits until the kernel has accepted every byte that was written.
+            ///
+            /// # Errors
+            ///
+            /// The error that ended the sending side; bytes queued at that time are lost.
+            pub async fn flushed(&mut self) -> std::io::Result<()> {
+                std::future::poll_fn(|cx| self.poll_drained(cx)).await
+            }
+
+            /// As [`flushed`](Self::flushed), for one task.
+            pub(crate) fn poll_drained(&self, cx: &mut std::task::Context<'_>) -> std::task::Poll<std::io::Result<()>> {
+                self.stream.egress.poll_drained(cx, $crate::net::stats::Reason::Flushed)
+            }
+
+            /// Returns whether [`poll_receive_with`](Self::poll_receive_with) must not be called.
+            pub(crate) fn receives_ahead(&self) -> bool {
+                self.stream.receives_ahead()
+            }
+
+            /// Calls `receive` to take at most `room` bytes from the socket, and is ready once some were received.
+            /// `receive` must not block. With a `room` of 1 a short read does not mean that the socket is empty.
+            pub(crate) fn poll_receive_with(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                room: usize,
+                receive: impl FnMut(crate::sys::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                $crate::net::stream::recv_buf::poll_plain(&self.stream.egress, Some(cx), room, receive)
+            }
+
+            pub(crate) fn poll_send_with(
+                &self,
+                cx: &mut std::task::Context<'_>,
+                send: impl FnMut(crate::sys::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.stream.egress.poll_send_with(cx, send)
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut debug = f.debug_struct(stringify!($name));
+                if let Ok(peer) = self.peer_addr() {
+                    debug.field("peer", &peer);
+                }
+                debug.field("egress", &self.stream).finish()
+            }
+        }
+
+        $crate::sys::fd::as_fd!($name, stream);
+
+        impl $crate::net::stream::stream::Rewind for $name {
+            fn unread(&mut self, bytes: &[u8]) {
+                self.stream.unread(bytes);
+            }
+        }
+
+        impl $crate::net::stream::stream::TakeOver for $name {
+            fn count_writes(&mut self, owed: std::sync::Arc<$crate::net::Owed>) {
+                self.stream.count_writes(owed);
+            }
+
+            fn outlet(&self) -> Option<$crate::net::Outlet> {
+                Some($crate::net::Outlet::new(&self.stream.egress))
+            }
+
+            fn as_socket(&mut self) -> Option<&mut dyn std::any::Any> {
+                Some(self)
+            }
+        }
+
+        impl $crate::net::stream::stream::Seen for $name {
+            fn seen(&self) -> $crate::net::Handle {
+                self.handle()
+            }
+        }
+
+        impl tokio::io::AsyncRead for $name {
+            fn poll_read(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                buf: &mut tokio::io::ReadBuf<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                self.stream.poll_receive(cx, buf)
+            }
+        }
+
+        impl hyper::rt::Read for $name {
+            fn poll_read(
+                mut self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                mut buf: hyper::rt::ReadBufCursor<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                self.stream.poll_receive(cx, &mut buf)
+            }
+        }
+
+        $crate::net::stream::stream::stream!($name writes by tokio::io::AsyncWrite);
+        $crate::net::stream::stream::stream!($name writes by hyper::rt::Write);
+    };
+    ($name:ident writes by $($write:ident)::+) => {
+        impl $($write)::+ for $name {
+            fn poll_write(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                buf: &[u8],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.stream.write(cx, &[std::io::IoSlice::new(buf)])
+            }
+
+            fn poll_write_vectored(
+                self: std::pin::Pin<&mut Self>,
+                cx: &mut std::task::Context<'_>,
+                bufs: &[std::io::IoSlice<'_>],
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                self.stream.write(cx, bufs)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(
+                self: std::pin::Pin<&mut Self>,
+                _: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                std::task::Poll::Ready(self.stream.egress.flush_asked())
+            }
+
+            fn poll_shutdown(
+                self: std::pin::Pin<&mut Self>,
+                _: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<()>> {
+                std::task::Poll::Ready(self.stream.egress.shut_down())
+            }
+        }
+    };
+}
+pub(in crate::net) use stream;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use crate::net::listen::TcpListener;
+    use crate::net::stream::tcp::TcpStream;
+
+    /// Returns a connection with a small receive buffer and `bytes` unsent bytes, some of them in the stream's queue.
+    async fn loaded(bytes: usize) -> (TcpStream, tokio::net::TcpStream) {
+        let listener = TcpListener::builder().high_mark(16 << 20).bind("127.0.0.1:0").await.unwrap();
+        socket2::SockRef::from(&listener).set_send_buffer_size(64 << 10).unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(16 << 10).unwrap();
+        let client = socket.connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        for _ in 0..bytes / 1000 {
+            stream.write_all(&[7; 1000]).await.unwrap();
+        }
+        (stream, client)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_stream_is_kept_for_a_slow_reader() {
+        const BYTES: usize = 1_000_000;
+        let (stream, mut client) = loaded(BYTES).await;
+        let socket = socket2::SockRef::from(&stream).try_clone().unwrap();
+        drop(stream);
+        tokio::task::yield_now().await;
+        // The timeout would also count time with a closed window although the peer reads.
+        assert_eq!(socket.tcp_user_timeout().unwrap(), None);
+        drop(socket);
+        let (mut piece, mut got) = ([0; 20_000], 0);
+        loop {
+            match client.read(&mut piece).await.unwrap() {
+                0 => break,
+                n => got += n,
+            }
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        assert_eq!(got, BYTES);
+    }
+}

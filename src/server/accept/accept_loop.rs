@@ -1,0 +1,161 @@
+//! A running server. Each connection has its own task, so a failure affects no other connection.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::Extensions;
+use tokio::task::JoinHandle;
+
+use super::peer::Peer;
+use super::refuse::refuse;
+#[cfg(tls)]
+use super::secure::secure;
+use super::settings::Settings;
+use crate::counters::{log, span};
+use crate::net::{Accept, PeerAddr, Seen};
+use crate::server::connection::{Protocols, connection, run};
+use crate::server::drain::{DrainSignal, Drained};
+use crate::server::error::BoxError;
+use crate::server::request::{Adapter, HttpService};
+use crate::server::state::ConnState;
+#[cfg(tls)]
+use crate::server::tls::{Tls, Watching};
+use crate::server::watch::{ServerShared, reaper};
+
+/// Connections accepted after the signal to drain: more than can have been waiting.
+const WAITING: usize = 1 << 16;
+
+pub(in crate::server) struct Server<L: Accept, S> {
+    listener: L,
+    service: S,
+    settings: Settings<L::Addr>,
+    shared: Arc<ServerShared>,
+    reaper: Option<JoinHandle<Drained>>,
+    #[cfg(tls)]
+    _watching: Option<Watching>,
+}
+
+impl<L: Accept, S> Drop for Server<L, S> {
+    fn drop(&mut self) {
+        self.shared.leave();
+    }
+}
+
+impl<L: Accept, S: HttpService> Server<L, S> {
+    pub(in crate::server) fn start(listener: L, service: S, mut settings: Settings<L::Addr>) -> Self {
+        let limits = std::mem::take(&mut settings.limits);
+        // These clients are noticed to leave only by reading; over TLS they end their side by `close_notify`.
+        let must_read = !L::Stream::SEES_LEAVING || settings.is_tls();
+        let limits = if must_read { limits.half_close(Duration::ZERO) } else { limits };
+        if !L::Stream::SEES_LEAVING {
+            log::streams_of_others();
+        }
+        let protocols = Arc::new(Protocols::new(&limits, &settings.hooks, settings.takeover));
+        let shared = ServerShared::new(limits, protocols, Arc::clone(&settings.limiter));
+        let reaper = Some(tokio::spawn(reaper(Arc::clone(&shared))));
+        Self {
+            shared,
+            reaper,
+            #[cfg(tls)]
+            _watching: settings.tls.as_ref().and_then(Tls::watching),
+            listener,
+            service,
+            settings,
+        }
+    }
+
+    /// Accepts connections until the listener fails.
+    pub(in crate::server) async fn accept(&mut self) -> io::Result<Infallible> {
+        loop {
+            let (stream, addr) = self.listener.accept().await?;
+            self.begin(stream, addr);
+        }
+    }
+
+    /// Accepts connections until `signal` is ready, and then those that wait already.
+    pub(in crate::server) async fn accept_until(mut self, signal: impl Future) -> io::Result<Self> {
+        {
+            let (mut signal, mut accept) = (pin!(signal), pin!(self.accept()));
+            let signalled = poll_fn(|cx| match signal.as_mut().poll(cx) {
+                Poll::Ready(_) => Poll::Ready(Ok(())),
+                Poll::Pending => accept.as_mut().poll(cx).map(|ended| ended.map(|never| match never {})),
+            });
+            signalled.await?;
+        }
+        self.accept_waiting().await;
+        Ok(self)
+    }
+
+    async fn accept_waiting(&mut self) {
+        let mut asks_again = false;
+        for _ in 0..WAITING {
+            let mut accept = pin!(self.listener.accept());
+            match poll_fn(|cx| Poll::Ready(accept.as_mut().poll(cx))).await {
+                Poll::Ready(Ok((stream, addr))) => {
+                    asks_again = false;
+                    self.begin(stream, addr);
+                }
+                // The task's budget may be used up, or the runtime may not have polled the socket yet.
+                Poll::Pending if !asks_again => {
+                    asks_again = true;
+                    tokio::task::yield_now().await;
+                }
+                Poll::Ready(Err(_)) | Poll::Pending => break,
+            }
+        }
+    }
+
+    fn begin(&self, stream: L::Stream, addr: L::Addr) {
+        let (shared, handle) = (&self.shared, stream.seen());
+        let Some(permit) = shared.limiter.admit(addr.ip(), &shared.limits) else {
+            // A handshake is most of the cost of a connection, and before it a TLS client understands no answer.
+            if self.settings.is_tls() {
+                return handle.reset();
+            }
+            return refuse(&shared.limiter.refused, stream, handle);
+        };
+        let conn_state = ConnState::new(Arc::clone(&shared.limits), handle.clone(), permit);
+        let is_tls = self.settings.is_tls();
+        let mut extensions = Extensions::new();
+        addr.identify(&handle, &mut extensions);
+        extensions.insert(super::identity::Connection::with_tls(addr.ip(), handle.clone(), is_tls));
+        let peer = Peer::new(addr, handle, is_tls, DrainSignal::new(&conn_state));
+        if let Some(hook) = &self.settings.on_connection {
+            hook(&mut extensions, &peer);
+        }
+        let adapter = Adapter::new(self.service.clone(), extensions, Arc::clone(&conn_state));
+        let (id, addr) = (peer.handle().id(), peer.addr());
+        let (running, protocols) = (shared.enter(&conn_state), Arc::clone(&shared.protocols));
+        #[cfg(tls)]
+        let first = match self.settings.tls.clone() {
+            Some(tls) => secure(tls, protocols, stream, adapter),
+            None => connection(protocols, stream, adapter),
+        };
+        #[cfg(not(tls))]
+        let first = connection(protocols, stream, adapter);
+        let task = async move {
+            let _running = running;
+            ended(run(first).await);
+        };
+        tokio::spawn(span::connection(id, addr, task));
+    }
+
+    pub(in crate::server) async fn drain(mut self, deadline: Duration) -> io::Result<Drained> {
+        self.shared.drain(deadline);
+        let reaper = self.reaper.take().expect("internal: drained once");
+        drop(self);
+        reaper.await.map_err(io::Error::other)
+    }
+}
+
+/// Logs how a connection ended.
+fn ended(how: Result<(), BoxError>) {
+    if let Err(error) = how {
+        log::connection_failed(&*error);
+    }
+}

@@ -1,0 +1,111 @@
+//! Peer and stream of a connection, in the extensions of its requests.
+
+use std::any::Any;
+use std::fmt;
+use std::net::IpAddr;
+#[cfg(any(feature = "axum-08", feature = "tonic-014"))]
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use http::Extensions;
+
+use crate::net::Handle;
+
+/// A connection: its peer and its stream. Created once for each connection and shared by its requests; cheap to clone.
+///
+/// Layers and proxies find it in the extensions of a request. [`serve`](crate::server::serve()) adds it. With
+/// `axum::serve` (feature `axum-08`), use `app.into_make_service_with_connect_info::<server::Connection>()`.
+#[derive(Clone)]
+pub struct Connection(Arc<ConnectionInner>);
+
+struct ConnectionInner {
+    peer: Option<IpAddr>,
+    handle: Handle,
+    is_tls: bool,
+    slot: Slot,
+}
+
+/// What a layer keeps for the connection.
+type Slot = OnceLock<Box<dyn Any + Send + Sync>>;
+
+impl Connection {
+    /// Creates a connection of `peer`, `None` for a peer without an IP address.
+    pub fn new(peer: impl Into<Option<IpAddr>>, handle: Handle) -> Self {
+        Self::with_tls(peer.into(), handle, false)
+    }
+
+    /// Creates a connection that a server has accepted, with TLS or without.
+    pub(super) fn with_tls(peer: Option<IpAddr>, handle: Handle, is_tls: bool) -> Self {
+        Self(Arc::new(ConnectionInner { peer, handle, is_tls, slot: Slot::new() }))
+    }
+
+    /// Returns the address of the peer; `None` if it has no IP address.
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.0.peer
+    }
+
+    /// Returns whether a [server](crate::server::serve()) ends the TLS of this connection. A server behind another one
+    /// that does cannot know.
+    pub fn is_tls(&self) -> bool {
+        self.0.is_tls
+    }
+
+    /// Returns the handle of the stream.
+    pub fn handle(&self) -> &Handle {
+        &self.0.handle
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("peer", &self.0.peer)
+            .field("handle", &self.0.handle)
+            .field("is_tls", &self.0.is_tls)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "axum-08")]
+impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crate::net::TcpListener>> for Connection {
+    fn connect_info(stream: axum::serve::IncomingStream<'_, crate::net::TcpListener>) -> Self {
+        Self::new(stream.remote_addr().ip(), stream.io().handle())
+    }
+}
+
+#[cfg(all(unix, feature = "axum-08"))]
+impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crate::net::UnixListener>> for Connection {
+    fn connect_info(stream: axum::serve::IncomingStream<'_, crate::net::UnixListener>) -> Self {
+        Self::new(None, stream.io().handle())
+    }
+}
+
+/// Returns where the canary keeps what belongs to `connection`.
+pub fn connection_slot(connection: &Connection) -> &Slot {
+    &connection.0.slot
+}
+
+/// Returns the connection of a request.
+pub fn connection(extensions: &Extensions) -> Option<&Connection> {
+    #[cfg(feature = "axum-08")]
+    if let Some(axum::extract::ConnectInfo(connection)) = extensions.get() {
+        return Some(connection);
+    }
+    extensions.get()
+}
+
+/// Returns the address of the peer of a request.
+pub fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    if let Some(connection) = connection(extensions) {
+        return connection.peer();
+    }
+    #[cfg(feature = "axum-08")]
+    if let Some(axum::extract::ConnectInfo(addr)) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
+        return Some(addr.ip());
+    }
+    #[cfg(feature = "tonic-014")]
+    if let Some(info) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
+        return info.remote_addr().map(|addr: SocketAddr| addr.ip());
+    }
+    None
+}

@@ -1,0 +1,301 @@
+//! One connection, from accept to end.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper::server::conn::http1;
+use tokio::io::AsyncRead;
+
+use super::driver::{BodyWriter, next_request};
+use super::gated::Gated;
+use super::linger::{close, linger};
+use super::protocols::Protocols;
+use super::supervise::{aborted, drained, until_raised};
+use super::version::{Version, version};
+use crate::counters::{Counter, count};
+use crate::net::{Rewind, TakeOver};
+use crate::server::error::BoxError;
+use crate::server::request::{Adapter, HttpService};
+use crate::server::state::{ConnState, Driven, Protocol, ShutdownPhase};
+
+const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
+/// A step of a connection. Each is an allocation of its own, so that a connection needs only the memory of its step: a
+/// response that was taken over needs a tenth of what hyper needs.
+pub(in crate::server) type ConnectionStep = Pin<Box<dyn Future<Output = Next> + Send>>;
+
+pub(in crate::server) enum Next {
+    Step(ConnectionStep),
+    Ended(Result<(), BoxError>),
+}
+
+/// Runs a connection to its end.
+pub(in crate::server) async fn run(mut step: ConnectionStep) -> Result<(), BoxError> {
+    loop {
+        match step.await {
+            Next::Step(next) => step = next,
+            Next::Ended(ended) => return ended,
+        }
+    }
+}
+
+/// Begins a connection whose version was not negotiated.
+pub(in crate::server) fn connection<I, S>(
+    protocols: Arc<Protocols>,
+    mut stream: I,
+    adapter: Adapter<S>,
+) -> ConnectionStep
+where
+    I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + TakeOver + Unpin + Send + 'static,
+    S: HttpService,
+{
+    Box::pin(async move {
+        let conn_state = &Arc::clone(adapter.conn_state());
+        match conn_state.unless_raised(ShutdownPhase::Nothing, version(&mut stream)).await {
+            Ok(Ok(version)) => Next::Step(speak(version, protocols, stream, adapter)),
+            Ok(Err(error)) => Next::Ended(Err(error.into())),
+            Err(phase) => Next::Ended(end_one(stream, phase, conn_state).await),
+        }
+    })
+}
+
+pub(in crate::server) fn speak<I, S>(
+    version: Version,
+    protocols: Arc<Protocols>,
+    mut stream: I,
+    adapter: Adapter<S>,
+) -> ConnectionStep
+where
+    I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
+    S: HttpService,
+{
+    let conn_state = Arc::clone(adapter.conn_state());
+    match version {
+        Version::One => {
+            conn_state.set_protocol(Protocol::One);
+            if protocols.takes_over {
+                conn_state.handover.enable(&mut stream);
+            }
+            one(protocols, stream, adapter)
+        }
+        Version::Two => {
+            conn_state.set_protocol(Protocol::Two);
+            Box::pin(async move {
+                let stream = Gated::new(stream, Arc::clone(&conn_state));
+                let mut connection = pin!(protocols.two.serve_connection(stream, adapter));
+                let ended = until_raised(&conn_state, ShutdownPhase::Abort, &mut connection, |connection| {
+                    connection.as_mut().graceful_shutdown()
+                });
+                let Ok(ended) = ended.await else { return Next::Ended(Err(aborted())) };
+                // The connection holds the stream until then.
+                let sent = drained(&conn_state).await;
+                Next::Ended(ended.map_err(Into::into).and(sent))
+            })
+        }
+    }
+}
+
+/// Speaks HTTP/1 by hyper, until the connection ends, its response switches protocols, or can be taken over.
+fn one<I, S>(protocols: Arc<Protocols>, stream: I, adapter: Adapter<S>) -> ConnectionStep
+where
+    I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
+    S: HttpService,
+{
+    let conn_state = Arc::clone(adapter.conn_state());
+    conn_state.handover.begin();
+    // Not with upgrades: after any request with `Upgrade`, hyper would give the stream away at the end of the connection.
+    let connection = protocols.one.serve_connection(stream, adapter);
+    Box::pin(async move {
+        let (begun, _) = conn_state.requests.counts();
+        let mut by_hyper = ByHyper { connection, conn_state: &conn_state, begun, finishes: false };
+        let ended = until_raised(&conn_state, ShutdownPhase::TimedOut, &mut by_hyper, |by_hyper| {
+            by_hyper.finishes = true;
+            Pin::new(&mut by_hyper.connection).graceful_shutdown()
+        })
+        .await;
+        let connection = by_hyper.connection;
+        let ended = match ended {
+            Ok(Outcome::Switches) => return Next::Step(switch(connection.with_upgrades(), conn_state)),
+            Ok(Outcome::TakenOver(body)) => {
+                let parts = connection.into_parts();
+                count(Counter::ResponsesTakenOver, 1);
+                let reads = conn_state.limits.half_close.is_zero();
+                let driver = BodyWriter::new(parts.io, &parts.read_buf, body, reads);
+                return Next::Step(drive(protocols, driver, parts.service));
+            }
+            Ok(Outcome::Hibernates) => {
+                let parts = connection.into_parts();
+                count(Counter::ConnectionsHibernated, 1);
+                conn_state.mark_hibernating();
+                let mut stream = parts.io;
+                stream.unread(&parts.read_buf);
+                return Next::Step(hibernate(protocols, stream, parts.service));
+            }
+            Ok(Outcome::Idle) => close(connection.into_parts().io, false, &conn_state).await,
+            Ok(Outcome::Ended(Err(error))) if !error.is_parse() => {
+                drop(conn_state.handover.withdraw());
+                Err(error.into())
+            }
+            Ok(Outcome::Ended(ended)) => {
+                let parts = connection.into_parts();
+                drop(conn_state.handover.withdraw());
+                // hyper has not shut the sending side down if it expected an upgrade, nor after some errors.
+                let unread = ended.is_err() || conn_state.requests.has_unread() || !parts.read_buf.is_empty();
+                let closed = close(parts.io, unread, &conn_state).await;
+                ended.map_err(Into::into).and(closed)
+            }
+            Err(phase) => {
+                let parts = connection.into_parts();
+                drop(conn_state.handover.withdraw());
+                cut(&conn_state);
+                end_one(parts.io, phase, &conn_state).await
+            }
+        };
+        Next::Ended(ended)
+    })
+}
+
+/// Writes the head of the response that switches protocols, and gives the stream to the service.
+fn switch<I, S>(
+    mut connection: http1::UpgradeableConnection<I, Adapter<S>>,
+    conn_state: Arc<ConnState>,
+) -> ConnectionStep
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: HttpService,
+{
+    conn_state.handover.leave_to_hyper();
+    // The response waits for this.
+    conn_state.mark_tunnel();
+    Box::pin(async move {
+        let ended = until_raised(&conn_state, ShutdownPhase::Abort, &mut connection, |_| ()).await;
+        Next::Ended(ended.map_or_else(|_| Err(aborted()), |ended| ended.map_err(Into::into)))
+    })
+}
+
+/// Writes the body of a response.
+fn drive<I, S>(protocols: Arc<Protocols>, mut driver: BodyWriter<I>, adapter: Adapter<S>) -> ConnectionStep
+where
+    I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
+    S: HttpService,
+{
+    Box::pin(async move {
+        match driver.run(adapter.conn_state()).await {
+            Ok(true) => Next::Step(hibernate(protocols, driver.into_stream(), adapter)),
+            Ok(false) => {
+                let conn_state = Arc::clone(adapter.conn_state());
+                Next::Step(Box::pin(async move { Next::Ended(close(driver.into_stream(), false, &conn_state).await) }))
+            }
+            Err(error) => {
+                cut(adapter.conn_state());
+                Next::Ended(Err(error))
+            }
+        }
+    })
+}
+
+/// Resets an aborted connection if its client would take the response for complete.
+fn cut(conn_state: &ConnState) {
+    if conn_state.phase() == ShutdownPhase::Abort && conn_state.requests.ends_by_close() {
+        conn_state.handle.reset();
+    }
+}
+
+/// Waits for the next request without hyper.
+fn hibernate<I, S>(protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> ConnectionStep
+where
+    I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
+    S: HttpService,
+{
+    Box::pin(async move {
+        match next_request(&mut stream, adapter.conn_state()).await {
+            Ok(true) => Next::Step(one(protocols, stream, adapter)),
+            Ok(false) => Next::Ended(Ok(())),
+            Err(error) => Next::Ended(Err(error)),
+        }
+    })
+}
+
+/// hyper's connection, until it ends or its response can be taken over.
+struct ByHyper<'a, I, S>
+where
+    S: HttpService,
+{
+    connection: http1::Connection<I, Adapter<S>>,
+    conn_state: &'a ConnState,
+    /// Requests by the time at which hyper began.
+    begun: u32,
+    /// Whether hyper was told to finish.
+    finishes: bool,
+}
+
+enum Outcome {
+    Ended(hyper::Result<()>),
+    /// The connection is to finish, and is idle. A hyper that was begun behind a request waits for the next one to end,
+    /// because it takes it for the first one.
+    Idle,
+    TakenOver(Box<dyn Driven>),
+    /// The connection has no request, and the reaper wants its memory.
+    Hibernates,
+    /// A response waits for the connection to become a tunnel.
+    Switches,
+}
+
+impl<I, S: HttpService> ByHyper<'_, I, S> {
+    /// Returns whether this hyper has had no request, but the connection has.
+    fn is_idle(&self) -> bool {
+        self.begun > 0 && self.begun == self.conn_state.requests.counts().0
+    }
+}
+
+impl<I, S> Future for ByHyper<'_, I, S>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: HttpService,
+{
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let conn_state = self.conn_state;
+        let hibernates = conn_state.should_hibernate();
+        match Pin::new(&mut self.connection).poll(cx) {
+            Poll::Ready(ended) => Poll::Ready(Outcome::Ended(ended)),
+            Poll::Pending if conn_state.is_switching() => Poll::Ready(Outcome::Switches),
+            Poll::Pending => match conn_state.handover.take_over() {
+                Some(body) => Poll::Ready(Outcome::TakenOver(body)),
+                None if self.finishes && self.is_idle() => Poll::Ready(Outcome::Idle),
+                None if hibernates && conn_state.can_hibernate() => Poll::Ready(Outcome::Hibernates),
+                None => Poll::Pending,
+            },
+        }
+    }
+}
+
+/// Ends an HTTP/1 connection that is not in a request.
+async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
+    mut stream: I,
+    phase: ShutdownPhase,
+    conn_state: &ConnState,
+) -> Result<(), BoxError> {
+    match phase {
+        ShutdownPhase::Nothing | ShutdownPhase::Finish => return close(stream, false, conn_state).await,
+        ShutdownPhase::TimedOut => {}
+        ShutdownPhase::Abort => return Err(aborted()),
+    }
+    let answer = async {
+        let mut rest = TIMED_OUT;
+        while !rest.is_empty() {
+            match poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, rest)).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                n => rest = &rest[n..],
+            }
+        }
+        poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await
+    };
+    conn_state.unless_raised(ShutdownPhase::TimedOut, answer).await.map_err(|_| aborted())??;
+    linger(stream, conn_state).await;
+    Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
+}

@@ -1,0 +1,182 @@
+//! A response that was taken over from hyper: its body is written to the stream, frame by frame.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::rt::{Read, ReadBuf, Write};
+
+use super::supervise::{aborted, drained, until_raised};
+use crate::net::{Rewind, TakeOver};
+use crate::server::error::BoxError;
+use crate::server::state::{ConnState, Driven, ShutdownPhase};
+
+/// Bytes read at once while a response is in progress, or before a request.
+const LOOK: usize = 512;
+
+pub(super) struct BodyWriter<I> {
+    stream: I,
+    /// `None` after its end.
+    body: Option<Box<dyn Driven>>,
+    /// Received bytes of the next request.
+    early: Bytes,
+    /// Whether only reading tells that the client has left.
+    reads: bool,
+}
+
+impl<I: Read + Write + Rewind + TakeOver + Unpin> BodyWriter<I> {
+    pub(in crate::server) fn new(stream: I, early: &[u8], body: Box<dyn Driven>, reads: bool) -> Self {
+        // A copy, because the bytes are few and their buffer is large.
+        Self { stream, body: Some(body), early: Bytes::copy_from_slice(early), reads }
+    }
+
+    /// Writes the body to its end. Returns whether the connection may carry a further request.
+    pub(in crate::server) async fn run(&mut self, conn_state: &ConnState) -> Result<bool, BoxError> {
+        // A connection that is told to finish answers a request that it has received, after this response.
+        let ended = until_raised(conn_state, ShutdownPhase::TimedOut, &mut &mut *self, |_| ()).await;
+        ended.map_err(|_| aborted())??;
+        // Dropping the body completes the request.
+        Ok(self.body.take().is_some_and(|body| body.keeps_alive()))
+    }
+
+    /// Returns the stream, which begins with the bytes of the next request that were received during the response.
+    pub(in crate::server) fn into_stream(mut self) -> I {
+        self.stream.unread(&self.early);
+        self.stream
+    }
+
+    /// Detects the end of a client that must be read for that. hyper does the same.
+    fn poll_early(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if !self.reads || !self.early.is_empty() {
+            return Poll::Pending;
+        }
+        match ready!(poll_some(&mut self.stream, cx)) {
+            Ok(bytes) if bytes.is_empty() => Poll::Ready(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the client ended the connection during a response",
+            )),
+            Ok(bytes) => {
+                self.early = bytes;
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(error),
+        }
+    }
+}
+
+impl<I: Read + Write + Rewind + TakeOver + Unpin> Future for &mut BodyWriter<I> {
+    type Output = Result<(), BoxError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        let BodyWriter { stream, body: Some(body), .. } = &mut **self else { return Poll::Ready(Ok(())) };
+        match body.poll_drive(cx, stream) {
+            Poll::Pending => self.poll_early(cx).map(|error| Err(error.into())),
+            done => done,
+        }
+    }
+}
+
+/// Waits for the next request, which begins the stream then. Returns `false` if the connection has ended instead.
+pub(super) async fn next_request<I>(stream: &mut I, conn_state: &ConnState) -> Result<bool, BoxError>
+where
+    I: Read + Write + Rewind + Unpin,
+{
+    loop {
+        // Read first: a request that has arrived is answered.
+        let first = poll_fn(|cx| match (poll_some(stream, cx), conn_state.phase()) {
+            (Poll::Ready(read), _) => Poll::Ready(Some(read)),
+            (Poll::Pending, ShutdownPhase::Nothing) => Poll::Pending,
+            (Poll::Pending, _) => Poll::Ready(None),
+        });
+        match first.await {
+            Some(Ok(bytes)) if !bytes.is_empty() => {
+                // Empty lines before a request are ignored, RFC 9112 §2.2.
+                match bytes.iter().position(|byte| !b"\r\n".contains(byte)) {
+                    Some(head) => {
+                        stream.unread(&bytes[head..]);
+                        return Ok(true);
+                    }
+                    // A flood of them ends with the time for a head.
+                    None if conn_state.phase() < ShutdownPhase::TimedOut => tokio::task::yield_now().await,
+                    None => break,
+                }
+            }
+            // A connection without a request may end in any way.
+            Some(Err(_)) => return Ok(false),
+            Some(Ok(_)) | None => break,
+        }
+    }
+    if conn_state.phase() == ShutdownPhase::Abort {
+        return Err(aborted());
+    }
+    poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await?;
+    drained(conn_state).await?;
+    Ok(false)
+}
+
+fn poll_some<I: Read + Unpin>(stream: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+    let mut bytes = [0; LOOK];
+    let mut buf = ReadBuf::new(&mut bytes);
+    ready!(Pin::new(stream).poll_read(cx, buf.unfilled()))?;
+    Poll::Ready(Ok(Bytes::copy_from_slice(buf.filled())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncRead, AsyncWriteExt};
+
+    use super::*;
+    use crate::net::CountedIo;
+    use crate::server::limits::Limits;
+    use crate::server::state::ConnLimiter;
+
+    #[tokio::test]
+    async fn a_request_that_has_arrived_is_answered_by_a_server_that_drains() {
+        let (stream, mut client) = tokio::io::duplex(100);
+        let mut stream = CountedIo::new(stream);
+        let limits = Arc::new(Limits::default());
+        let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+        let conn_state = ConnState::new(limits, stream.handle(), permit);
+        conn_state.raise(ShutdownPhase::Finish);
+        client.write_all(b"\r\n\r\nGET").await.expect("room");
+        assert!(next_request(&mut stream, &conn_state).await.expect("no failure"));
+        // The stream begins with the request again.
+        assert_eq!(poll_fn(|cx| poll_some(&mut stream, cx)).await.expect("bytes"), "GET");
+        client.write_all(b"\r\n").await.expect("room");
+        assert!(
+            !next_request(&mut stream, &conn_state).await.expect("no failure"),
+            "nothing but a line end has arrived"
+        );
+    }
+
+    /// Sends empty lines, as fast as they are read.
+    struct Flood;
+
+    impl AsyncRead for Flood {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &mut tokio::io::ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            buf.put_slice(b"\r\n");
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_empty_lines_lets_other_tasks_run_and_ends_with_the_time_for_a_head() {
+        let mut stream = CountedIo::new(tokio::io::join(Flood, tokio::io::sink()));
+        let limits = Arc::new(Limits::default());
+        let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+        let conn_state = ConnState::new(limits, stream.handle(), permit);
+        let reaper = Arc::clone(&conn_state);
+        tokio::spawn(async move { reaper.raise(ShutdownPhase::TimedOut) });
+        let next = tokio::time::timeout(Duration::from_secs(60), next_request(&mut stream, &conn_state));
+        assert!(!next.await.expect("an end").expect("no failure"));
+    }
+}

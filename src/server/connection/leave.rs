@@ -1,0 +1,105 @@
+//! Detects HTTP/1 clients that end their side of the connection, or leave, during a response. hyper does not read during
+//! a response if half-closed clients are allowed or if it holds a further request, and would notice only on the next
+//! write that a client has left. Here the socket is watched meanwhile.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep};
+
+use crate::net::{Leaving, Pulse};
+use crate::server::state::{ConnState, Protocol};
+
+/// Silence after which a stream of events ends for a client that has ended its side. A task may pause for less than this
+/// while it sends.
+const EVENTS: Duration = Duration::from_millis(5);
+
+/// Watches the peer of a connection. Small, because each connection has one.
+#[derive(Debug, Default)]
+pub(super) struct Leave {
+    /// Bytes received at the last poll.
+    received: u64,
+    /// Set once the peer has ended its side.
+    silence: Option<Box<Silence>>,
+}
+
+/// Time in which a response to a half-closed peer must send something.
+#[derive(Debug)]
+struct Silence {
+    ends: Pin<Box<Sleep>>,
+    sent: u64,
+    limit: Duration,
+}
+
+impl Leave {
+    /// Ready when the peer has left, or has ended its side and the response was silent for too long. Returns whether
+    /// the kernel may hold bytes for the peer, which a reset would discard.
+    pub(in crate::server) fn poll(&mut self, cx: &mut Context<'_>, conn_state: &ConnState) -> Poll<bool> {
+        let requests = &conn_state.requests;
+        if conn_state.protocol() != Protocol::One || requests.counts().1 == 0 {
+            // hyper reads, and detects the end itself.
+            self.silence = None;
+            return Poll::Pending;
+        }
+        let limits = &conn_state.limits;
+        let Some(pulse) = conn_state.handle.pulse() else { return Poll::Ready(false) };
+        let drops_events = requests.has_events() && !limits.half_close_events;
+        if self.silence.is_none() {
+            // A peer that sends a body has not ended its side, and each look is a system call.
+            let comes = std::mem::replace(&mut self.received, pulse.received) != pulse.received;
+            if comes && requests.is_arriving() {
+                return Poll::Pending;
+            }
+            let leaving = ready!(conn_state.handle.poll_leaving(cx));
+            conn_state.absence.set();
+            match leaving {
+                Leaving::Gone => return Poll::Ready(false),
+                // hyper reads also during a response, unless it holds a further request.
+                _ if limits.half_close.is_zero() => return Poll::Pending,
+                Leaving::Unread if !drops_events => return Poll::Pending,
+                Leaving::Unread | Leaving::Half => {}
+            }
+        }
+        let limit = if drops_events { EVENTS.min(limits.half_close) } else { limits.half_close };
+        // The response may have begun since.
+        self.silence.take_if(|silence| silence.limit != limit);
+        loop {
+            let waits = self
+                .silence
+                .get_or_insert_with(|| Box::new(Silence { ends: Box::pin(sleep(limit)), sent: pulse.sent, limit }));
+            ready!(waits.ends.as_mut().poll(cx));
+            if !goes_on(pulse, waits.sent) {
+                // A reset would discard what the kernel holds for a slow client, unless the client has reset it.
+                match conn_state.handle.unacknowledged() {
+                    None => return Poll::Ready(true),
+                    Some(0) => return Poll::Ready(false),
+                    Some(_) if conn_state.handle.poll_leaving(cx) == Poll::Ready(Leaving::Gone) => {
+                        return Poll::Ready(false);
+                    }
+                    Some(_) => {}
+                }
+            }
+            self.silence = None;
+        }
+    }
+}
+
+/// Returns whether a response has sent something or waits to. Another limit covers peers that take too little.
+fn goes_on(pulse: Pulse, sent: u64) -> bool {
+    pulse.waits() || pulse.paced || pulse.sent != sent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_goes_on_while_it_sends_or_waits_to_send() {
+        let pulse = Pulse { sent: 5, ..Pulse::default() };
+        assert!(!goes_on(pulse, 5));
+        assert!(goes_on(pulse, 4));
+        assert!(goes_on(Pulse { queued: 1, ..pulse }, 5));
+        assert!(goes_on(Pulse { paced: true, ..pulse }, 5));
+    }
+}

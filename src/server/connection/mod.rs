@@ -1,0 +1,24 @@
+//! One connection: its steps, in order.
+//!
+//! - `protocols`: the options of hyper.
+//! - `version`: detects HTTP/1 or HTTP/2.
+//! - `connection`: the steps, from accept to end.
+//! - `gated`: the stream of HTTP/2, which is not read while request bodies hold too much.
+//! - `supervise`: runs a step under the instructions of the reaper.
+//! - `leave`: detects a client that leaves during a response.
+//! - `driver`: writes a response that was taken over, and waits for the next request.
+//! - `linger`: ends a connection whose client may still send.
+
+mod connection;
+mod driver;
+mod gated;
+mod leave;
+mod linger;
+mod protocols;
+mod supervise;
+mod version;
+
+pub(super) use connection::{ConnectionStep, Next, connection, run, speak};
+pub(super) use protocols::{Hooks, Protocols};
+pub(super) use supervise::aborted;
+pub(super) use version::{Version, version};

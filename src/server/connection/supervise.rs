@@ -1,0 +1,128 @@
+//! Runs a connection under the instructions of the reaper, while its peer is there.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::Poll;
+
+use super::leave::Leave;
+use crate::server::error::BoxError;
+use crate::server::state::{ConnState, ShutdownPhase};
+
+/// Runs a connection until it ends, its phase reaches `last` or its peer leaves. In lower phases it finishes.
+pub(super) async fn until_raised<C>(
+    conn_state: &ConnState,
+    last: ShutdownPhase,
+    mut connection: &mut C,
+    finish: impl Fn(&mut C),
+) -> Result<C::Output, ShutdownPhase>
+where
+    C: Future + Unpin,
+{
+    let (mut finishes, mut leave) = (false, Leave::default());
+    let mut cut = CutOnDrop(Some(conn_state));
+    let ended = poll_fn(|cx| {
+        // A late head may have become a request meanwhile, which is answered.
+        let phase = match conn_state.phase() {
+            ShutdownPhase::TimedOut if finishes || conn_state.requests.counts().1 > 0 => ShutdownPhase::Finish,
+            phase => phase,
+        };
+        if phase >= last {
+            return Poll::Ready(Err(phase));
+        }
+        // Polled first, so that it reads the received bytes before it finishes.
+        let mut polled = Pin::new(&mut connection).poll(cx);
+        if polled.is_pending() && !finishes && phase > ShutdownPhase::Nothing {
+            finishes = true;
+            finish(&mut *connection);
+            polled = Pin::new(&mut connection).poll(cx);
+        }
+        if polled.is_pending()
+            && let Poll::Ready(may_hold) = leave.poll(cx, conn_state)
+        {
+            match may_hold {
+                true => conn_state.raise(ShutdownPhase::Abort),
+                false => conn_state.abort(),
+            }
+            return Poll::Ready(Err(ShutdownPhase::Abort));
+        }
+        polled.map(Ok)
+    })
+    .await;
+    cut.0 = None;
+    ended
+}
+
+/// Resets a connection that is dropped during a response, by a panic or with its runtime, if its end would tell the
+/// client that the response is complete. Dropped before the connection.
+struct CutOnDrop<'a>(Option<&'a ConnState>);
+
+impl Drop for CutOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(conn_state) = self.0
+            && conn_state.requests.ends_by_close()
+            && conn_state.requests.counts().1 > 0
+        {
+            conn_state.handle.reset();
+        }
+    }
+}
+
+/// Waits until the kernel has the whole response, unless the connection is aborted first. The limits on the time in
+/// which a client reads do not apply to a stream that was dropped.
+pub(in crate::server) async fn drained(conn_state: &ConnState) -> Result<(), BoxError> {
+    let drained = poll_fn(|cx| conn_state.handle.poll_drained(cx));
+    Ok(conn_state.unless_raised(ShutdownPhase::TimedOut, drained).await.map_err(|_| aborted())??)
+}
+
+pub(in crate::server) fn aborted() -> BoxError {
+    io::Error::new(io::ErrorKind::TimedOut, "the connection was reset: a limit or the deadline has passed").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Context;
+
+    use super::*;
+    use crate::net::TcpListener;
+    use crate::server::limits::Limits;
+    use crate::server::state::{ConnLimiter, Open};
+
+    /// Tells a connection once that its head is late, with or without a request by then.
+    async fn told_late(has_request: bool) -> (Result<(), ShutdownPhase>, bool) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let (client, accepted) = tokio::join!(
+            tokio::net::TcpStream::connect(listener.local_addr().expect("its address")),
+            listener.accept()
+        );
+        let (_client, (stream, _)) = (client.expect("connected"), accepted.expect("accepted"));
+        let limits = Arc::new(Limits::default());
+        let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+        let conn_state = ConnState::new(limits, stream.handle(), permit);
+        conn_state.raise(ShutdownPhase::TimedOut);
+        let mut open = has_request.then(|| Open::begin(&conn_state));
+        // The response ends when it is polled for the second time, and the connection with it.
+        let mut left = 2;
+        let mut connection = poll_fn(move |cx: &mut Context<'_>| {
+            if left == 0 {
+                return Poll::Ready(());
+            }
+            left -= 1;
+            if left == 0 {
+                open.take();
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        });
+        let finished = std::cell::Cell::new(false);
+        let ended = until_raised(&conn_state, ShutdownPhase::TimedOut, &mut connection, |_| finished.set(true)).await;
+        (ended, finished.get())
+    }
+
+    #[tokio::test]
+    async fn a_request_that_arrives_in_the_meantime_is_answered() {
+        assert_eq!(told_late(false).await, (Err(ShutdownPhase::TimedOut), false));
+        assert_eq!(told_late(true).await, (Ok(()), true));
+    }
+}

@@ -1,0 +1,94 @@
+//! Detects the HTTP version of a client if TLS has not negotiated it (RFC 9113 §3.3).
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::net::Rewind;
+
+/// Start of every HTTP/2 connection, and of no other.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Bytes of the first read: enough for most requests, so that they need no other read.
+const LOOK: usize = 512;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Version {
+    One,
+    Two,
+}
+
+/// Reads until the version is known, and gives the bytes back to the stream. A stream that ends early is HTTP/1.
+pub(in crate::server) async fn version<I: AsyncRead + Rewind + Unpin>(stream: &mut I) -> io::Result<Version> {
+    let mut bytes = [0; LOOK];
+    let mut buf = ReadBuf::new(&mut bytes);
+    let version = loop {
+        let before = buf.filled().len();
+        poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut buf)).await?;
+        let got = buf.filled();
+        if got.starts_with(PREFACE) {
+            break Version::Two;
+        }
+        if got.len() == before || !PREFACE.starts_with(got) {
+            break Version::One;
+        }
+    };
+    stream.unread(buf.filled());
+    Ok(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::{Receive, TcpListener, TcpStream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    async fn of(pieces: &[&[u8]], receive: Receive) -> (Version, Vec<u8>) {
+        let listener = TcpListener::builder().receive(receive).bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let send = async {
+            for piece in pieces {
+                client.write_all(piece).await.unwrap();
+                client.flushed().await.unwrap();
+                // The other side sees each piece by itself.
+                tokio::task::yield_now().await;
+            }
+            client.shutdown().await.unwrap();
+        };
+        let (version, ()) = tokio::join!(version(&mut stream), send);
+        assert!(pieces.is_empty() || stream.receives_ahead(), "no read overtakes the bytes that were given back");
+        let mut all = Vec::new();
+        // In small reads and large ones.
+        let mut first = [0; 3];
+        let n = stream.read(&mut first).await.unwrap();
+        all.extend_from_slice(&first[..n]);
+        stream.read_to_end(&mut all).await.unwrap();
+        (version.unwrap(), all)
+    }
+
+    #[tokio::test]
+    async fn the_preface_is_told_from_everything_else_and_nothing_is_lost() {
+        let long = [b"POST / HTTP/1.1\r\n".as_slice(), &[b'x'; 4000]].concat();
+        let two = [PREFACE, b"frames"].concat();
+        let bytewise: Vec<&[u8]> = PREFACE.chunks(1).collect();
+        for (pieces, expected) in [
+            (vec![b"GET / HTTP/1.1\r\n\r\n".as_slice()], Version::One),
+            (vec![&long], Version::One),
+            (vec![&two], Version::Two),
+            (bytewise, Version::Two),
+            (vec![b"PRI * HTTP/2", b".0\r\n\r\nSM\r\n\r\n\0\0\0"], Version::Two),
+            (vec![b"P", b"RO", b"PFIND / HTTP/1.1\r\n"], Version::One),
+            (vec![b"PRI"], Version::One),
+            (vec![], Version::One),
+        ] {
+            for receive in [Receive::Ready, Receive::Multishot] {
+                let (version, all) = of(&pieces, receive).await;
+                assert_eq!(version, expected, "{pieces:?}, {receive:?}");
+                assert_eq!(all, pieces.concat());
+            }
+        }
+    }
+}

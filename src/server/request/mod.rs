@@ -1,0 +1,18 @@
+//! A request, from hyper to the service.
+//!
+//! - `adapter`: applies the limits, calls the service, and returns its response to hyper.
+//! - `host`: the host of a request.
+//! - `request_body`: the body, within its limits.
+//! - `body_error`: errors of request bodies.
+//! - `http_service`: the services that a server accepts.
+
+mod adapter;
+pub(crate) mod body_error;
+pub(crate) mod host;
+mod http_service;
+mod request_body;
+
+pub(super) use adapter::{Adapter, is_grpc};
+pub use body_error::BodyError;
+pub use http_service::HttpService;
+pub use request_body::RequestBody;

@@ -1,0 +1,12 @@
+//! A response, from the service to hyper or to the stream.
+//!
+//! - `answer`: the body of a response, which records when it is finished.
+//! - `framing`: how hyper frames a body of HTTP/1.
+//! - `takeover`: a pending body, written in this framing.
+
+mod answer;
+pub(crate) mod framing;
+mod takeover;
+
+pub(super) use answer::{Answered, answered, refused};
+pub(super) use framing::{Exchange, is_events};

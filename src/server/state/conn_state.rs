@@ -1,0 +1,332 @@
+//! State that a connection shares with the reaper, and the reaper's instructions to it.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::task::{Poll, Waker};
+
+use super::conn_limiter::Permit;
+use super::gone::Absence;
+use super::handover::Handover;
+use super::requests::Requests;
+use super::unread::Unread;
+use super::wait::Wait;
+use crate::body::GracefulClose;
+use crate::net::Handle;
+use crate::server::limits::Limits;
+use crate::server::lock::lock;
+
+#[derive(Debug)]
+pub(in crate::server) struct ConnState {
+    pub(in crate::server) limits: Arc<Limits>,
+    pub(in crate::server) handle: Handle,
+    pub(in crate::server) requests: Requests,
+    /// Present over HTTP/2.
+    unread: OnceLock<Box<Unread>>,
+    protocol: AtomicU8,
+    phase: AtomicU8,
+    /// Whether it carries something other than requests, in addition or instead.
+    tunnel: AtomicBool,
+    /// Whether its bytes are those of TLS records.
+    sealed: AtomicBool,
+    /// HTTP/1: whether a response waits for the connection to become a tunnel.
+    switching: AtomicBool,
+    draining: AtomicBool,
+    /// Whether the last request was completely answered, and further bytes from the client are discarded.
+    lingers: AtomicBool,
+    ended: AtomicBool,
+    /// The number of requests after which the connection should free what it does not need without a request; 0: none.
+    hibernate_after: AtomicU32,
+    waker: Mutex<Option<Waker>>,
+    permit: Mutex<Option<Permit>>,
+    waits: Mutex<Vec<Arc<Wait>>>,
+    endings: Mutex<Vec<GracefulClose>>,
+    pub(in crate::server) handover: Handover,
+    pub(in crate::server) absence: Absence,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(in crate::server) enum Protocol {
+    Unknown,
+    One,
+    Two,
+}
+
+/// Phase of the shutdown of a connection. Each phase is stronger than the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(in crate::server) enum ShutdownPhase {
+    Nothing,
+    /// Finish after the requests in progress.
+    Finish,
+    /// Report that the request took too long, and end.
+    TimedOut,
+    /// End. The socket is reset already, unless the kernel may hold bytes for the peer.
+    Abort,
+}
+
+impl ConnState {
+    pub(in crate::server) fn new(limits: Arc<Limits>, handle: Handle, permit: Permit) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            handle,
+            requests: Requests::default(),
+            unread: OnceLock::new(),
+            protocol: AtomicU8::new(Protocol::Unknown as u8),
+            phase: AtomicU8::new(ShutdownPhase::Nothing as u8),
+            tunnel: AtomicBool::new(false),
+            sealed: AtomicBool::new(false),
+            switching: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            hibernate_after: AtomicU32::new(0),
+            waker: Mutex::new(None),
+            permit: Mutex::new(Some(permit)),
+            waits: Mutex::default(),
+            endings: Mutex::default(),
+            handover: Handover::default(),
+            absence: Absence::default(),
+        })
+    }
+
+    pub(in crate::server) fn protocol(&self) -> Protocol {
+        match self.protocol.load(Ordering::Relaxed) {
+            0 => Protocol::Unknown,
+            1 => Protocol::One,
+            _ => Protocol::Two,
+        }
+    }
+
+    pub(in crate::server) fn set_protocol(&self, protocol: Protocol) {
+        if protocol == Protocol::Two {
+            self.unread.get_or_init(Box::default);
+        }
+        self.protocol.store(protocol as u8, Ordering::Relaxed);
+    }
+
+    /// Returns the unread request bodies of a connection that speaks HTTP/2.
+    pub(in crate::server) fn unread(&self) -> Option<&Unread> {
+        self.unread.get().map(|unread| &**unread)
+    }
+
+    /// Returns the bytes received so far.
+    pub(in crate::server) fn received(&self) -> u64 {
+        self.handle.pulse().map_or(0, |pulse| pulse.received)
+    }
+
+    pub(in crate::server) fn is_tunnel(&self) -> bool {
+        self.tunnel.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::server) fn mark_tunnel(&self) {
+        self.tunnel.store(true, Ordering::Relaxed);
+    }
+
+    pub(in crate::server) fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Relaxed)
+    }
+
+    #[cfg(tls)]
+    pub(in crate::server) fn mark_sealed(&self) {
+        self.sealed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a response waits for the connection to become a tunnel.
+    pub(in crate::server) fn is_switching(&self) -> bool {
+        self.switching.load(Ordering::Relaxed)
+    }
+
+    /// Records that a response waits for the connection to become a tunnel.
+    pub(in crate::server) fn mark_switching(&self) {
+        self.switching.store(true, Ordering::Relaxed);
+    }
+
+    pub(in crate::server) fn phase(&self) -> ShutdownPhase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => ShutdownPhase::Nothing,
+            1 => ShutdownPhase::Finish,
+            2 => ShutdownPhase::TimedOut,
+            _ => ShutdownPhase::Abort,
+        }
+    }
+
+    /// Raises the shutdown phase, never lowers it, and wakes the connection's task.
+    pub(in crate::server) fn raise(&self, what: ShutdownPhase) {
+        if self.phase.fetch_max(what as u8, Ordering::AcqRel) < what as u8
+            && let Some(waker) = &*lock(&self.waker)
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Asks a connection without a request, after its first `requests`, to free its memory until the next one.
+    pub(in crate::server) fn request_hibernation(&self, requests: u32) {
+        if self.handover.is_enabled() {
+            self.hibernate_after.store(requests, Ordering::Relaxed);
+            if let Some(waker) = &*lock(&self.waker) {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    /// Returns whether the connection was asked to hibernate, and has had no request since.
+    pub(in crate::server) fn should_hibernate(&self) -> bool {
+        let (begun, open) = self.requests.counts();
+        open == 0 && self.hibernate_after.load(Ordering::Relaxed) == begun && begun > 0
+    }
+
+    /// Records that the connection hibernates, so that the first bytes of a head do not make it hibernate again.
+    pub(in crate::server) fn mark_hibernating(&self) {
+        self.hibernate_after.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns whether hyper may be left: no response, no unread request body, and no unwritten bytes. hyper's answer to what
+    /// is no request is counted like the others; one that the stream has not begun to accept waits for the stream.
+    pub(in crate::server) fn can_hibernate(&self) -> bool {
+        self.should_hibernate()
+            && !self.requests.is_arriving()
+            && self.handover.is_settled()
+            && self.handle.pulse().is_some_and(|pulse| !pulse.waits())
+    }
+
+    pub(in crate::server) fn abort(&self) {
+        self.handle.reset();
+        self.raise(ShutdownPhase::Abort);
+    }
+
+    /// Runs `work`, or returns a shutdown phase above `heard`. Only the connection's own task calls this.
+    pub(in crate::server) async fn unless_raised<F: Future>(
+        &self,
+        heard: ShutdownPhase,
+        work: F,
+    ) -> Result<F::Output, ShutdownPhase> {
+        let mut work = pin!(work);
+        let mut listens = false;
+        poll_fn(|cx| {
+            if !listens {
+                // A task has the same waker for its whole life.
+                *lock(&self.waker) = Some(cx.waker().clone());
+                listens = true;
+            }
+            match self.phase() {
+                phase if phase > heard => Poll::Ready(Err(phase)),
+                _ => work.as_mut().poll(cx).map(Ok),
+            }
+        })
+        .await
+    }
+
+    /// Records that the connection's task has ended. The connection counts until its socket is closed.
+    pub(in crate::server) fn end(&self) {
+        lock(&self.waker).take();
+        drop(self.handover.withdraw());
+        if !self.is_tunnel() {
+            self.absence.set();
+        }
+        self.release_if_closed();
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the task has ended and the socket is closed. The connection no longer counts then.
+    pub(in crate::server) fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Acquire) && self.release_if_closed()
+    }
+
+    pub(in crate::server) fn has_ended(&self) -> bool {
+        self.lingers.load(Ordering::Relaxed) || self.ended.load(Ordering::Acquire)
+    }
+
+    pub(in crate::server) fn mark_lingering(&self) {
+        self.lingers.store(true, Ordering::Relaxed);
+    }
+
+    fn release_if_closed(&self) -> bool {
+        // A socket with nothing left to send is about to be closed by the end of this turn, unless it was handed over.
+        let closed = self.handle.stats().is_none_or(|numbers| numbers.queued == 0 && !self.is_tunnel());
+        if closed {
+            lock(&self.permit).take();
+            // The client of a tunnel is there until then.
+            self.absence.set();
+        }
+        closed
+    }
+
+    pub(in crate::server) fn waits(&self) -> MutexGuard<'_, Vec<Arc<Wait>>> {
+        lock(&self.waits)
+    }
+
+    /// Returns whether the server drains, so that no further request is accepted.
+    pub(in crate::server) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Calls `ending` when the connection drains, or now if it drains already, unless the result is dropped first.
+    pub(in crate::server) fn register_ending(self: &Arc<Self>, ending: GracefulClose) -> Registered {
+        let mut endings = lock(&self.endings);
+        // Nearly all connections have one at most.
+        if endings.is_empty() {
+            endings.reserve_exact(1);
+        }
+        endings.push(ending.clone());
+        drop(endings);
+        // `end_answers` sets `draining` before it looks for endings, so one of the two sees the other.
+        if self.is_draining() {
+            ending.end();
+        }
+        Registered { conn_state: Arc::clone(self), ending }
+    }
+
+    /// Calls all endings; those registered later are called at once. Returns the number of endings.
+    pub(in crate::server) fn end_answers(&self) -> usize {
+        self.draining.store(true, Ordering::SeqCst);
+        // Not under the lock: ending a response may drop it.
+        let endings = lock(&self.endings).clone();
+        for ending in &endings {
+            // A panic must not keep the other endings from being called, nor the limits from being enforced.
+            let _ = catch_unwind(AssertUnwindSafe(|| ending.end()));
+        }
+        endings.len()
+    }
+}
+
+#[derive(Debug)]
+pub(in crate::server) struct Registered {
+    conn_state: Arc<ConnState>,
+    ending: GracefulClose,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut endings = lock(&self.conn_state.endings);
+        if let Some(at) = endings.iter().position(|other| other.is_same(&self.ending)) {
+            endings.swap_remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::conn_limiter::ConnLimiter;
+    use super::*;
+
+    #[test]
+    fn a_request_to_hibernate_is_void_after_a_further_request() {
+        let limits = Arc::new(Limits::default());
+        let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+        let stream = crate::net::CountedIo::new(tokio::io::empty());
+        let conn_state = ConnState::new(limits, stream.handle(), permit);
+        assert!(!conn_state.should_hibernate(), "it had no request");
+        conn_state.requests.begin();
+        conn_state.requests.end();
+        conn_state.hibernate_after.store(1, Ordering::Relaxed);
+        assert!(conn_state.should_hibernate());
+        conn_state.requests.begin();
+        assert!(!conn_state.should_hibernate());
+        conn_state.requests.end();
+        assert!(!conn_state.should_hibernate());
+    }
+}

@@ -1,0 +1,153 @@
+//! The requests of a connection, as far as its limits and its end depend on them.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+#[derive(Debug, Default)]
+pub(in crate::server) struct Requests {
+    /// Requests so far in the upper 32 bits; in the lower 32 bits, those whose response is not complete.
+    counts: AtomicU64,
+    /// HTTP/2: responses that gave a frame and were not asked for the next one since, because they may not send.
+    owed: AtomicU32,
+    /// HTTP/2: number of times that responses were asked for a frame.
+    asked: AtomicU32,
+    /// HTTP/2: bytes of last frames that were sent, as the windows allow.
+    passed: AtomicU64,
+    /// Number of the last request whose body was not read to its end.
+    unread: AtomicU32,
+    /// Whether the body of the last request has not been read to its end yet.
+    arriving: AtomicBool,
+    /// HTTP/1: whether the last request is answered by a stream of events.
+    events: AtomicBool,
+    /// HTTP/1.0: whether the end of the connection is the end of the last response.
+    closing: AtomicBool,
+}
+
+impl Requests {
+    pub(in crate::server) fn begin(&self) {
+        self.counts.fetch_add((1 << 32) + 1, Ordering::Relaxed);
+        for flag in [&self.arriving, &self.events, &self.closing] {
+            flag.store(false, Ordering::Relaxed);
+        }
+    }
+
+    pub(in crate::server) fn end(&self) {
+        self.counts.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of requests so far, and the number of those whose response is not complete.
+    pub(in crate::server) fn counts(&self) -> (u32, u32) {
+        let counts = self.counts.load(Ordering::Relaxed);
+        ((counts >> 32) as u32, counts as u32)
+    }
+
+    pub(in crate::server) fn owes(&self) -> bool {
+        self.owed.load(Ordering::Relaxed) > 0
+    }
+
+    /// Records that a further response may not send, or that one may again.
+    pub(super) fn set_owes(&self, owes: bool) {
+        match owes {
+            true => self.owed.fetch_add(1, Ordering::Relaxed),
+            false => self.owed.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    pub(in crate::server) fn asked(&self) -> u32 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Records that a response was asked for a frame.
+    pub(super) fn ask(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(in crate::server) fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::server) fn pass(&self, bytes: usize) {
+        self.passed.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Records that the body of a request is not read to its end. A service may drop it after its response, during a
+    /// later request.
+    pub(in crate::server) fn leaves_unread(&self, request: u32) {
+        self.unread.fetch_max(request, Ordering::Relaxed);
+    }
+
+    /// Returns whether the client may still be sending the body of its last request.
+    pub(in crate::server) fn has_unread(&self) -> bool {
+        let (begun, _) = self.counts();
+        begun > 0 && self.unread.load(Ordering::Relaxed) == begun
+    }
+
+    /// HTTP/1: records that the body of the request in progress arrives. Returns the number of the request.
+    pub(in crate::server) fn arrives(&self) -> u32 {
+        self.arriving.store(true, Ordering::Relaxed);
+        self.counts().0
+    }
+
+    /// Records that the body of a request was read to its end. A service may read it after its response, during the next
+    /// request.
+    pub(in crate::server) fn arrived(&self, request: u32) {
+        if self.counts().0 == request {
+            self.arriving.store(false, Ordering::Relaxed);
+        }
+    }
+
+    pub(in crate::server) fn is_arriving(&self) -> bool {
+        self.arriving.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::server) fn set_events(&self) {
+        self.events.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the response in progress is a stream of events.
+    pub(in crate::server) fn has_events(&self) -> bool {
+        self.events.load(Ordering::Relaxed)
+    }
+
+    pub(in crate::server) fn set_ends_by_close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether only the end of the connection tells the client that the response is complete.
+    pub(in crate::server) fn ends_by_close(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_that_is_read_late_does_not_end_that_of_the_next_request() {
+        let requests = Requests::default();
+        requests.begin();
+        let first = requests.arrives();
+        requests.end();
+        requests.begin();
+        let second = requests.arrives();
+        requests.arrived(first);
+        assert!(requests.is_arriving());
+        requests.arrived(second);
+        assert!(!requests.is_arriving());
+    }
+
+    #[test]
+    fn a_body_that_is_dropped_late_leaves_nothing_of_the_next_request_unread() {
+        let requests = Requests::default();
+        requests.begin();
+        let first = requests.arrives();
+        requests.end();
+        requests.begin();
+        let second = requests.arrives();
+        requests.leaves_unread(first);
+        assert!(!requests.has_unread());
+        requests.leaves_unread(second);
+        requests.leaves_unread(first);
+        assert!(requests.has_unread());
+    }
+}

@@ -1,0 +1,233 @@
+//! HTTP/2: bytes of request bodies that were received, and that no service has read.
+//!
+//! hyper holds them within its windows, and does not tell their number. It is at most the number of bytes received since
+//! all bodies of the connection were last read as far as they had arrived, less the bytes of bodies read since then.
+//! While those of all connections exceed their part of the budget, connections that hold some are not read further.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use crate::buf::charge::Charge;
+use crate::counters::{Counter, count};
+use crate::server::lock::lock;
+
+/// Bytes of a connection that do not count: a window of HTTP/2 at its start, and the frames beside bodies.
+const FREE: usize = 128 << 10;
+
+/// One part in this many of the budget is for the unread bytes of all connections.
+const PART: usize = 2;
+
+/// Sum of what the connections of the process hold.
+static ALL: AtomicUsize = AtomicUsize::new(0);
+
+#[derive(Debug)]
+pub(in crate::server) struct Unread {
+    /// Bodies that have not ended in the upper 32 bits; in the lower 32 bits, those with an unread part.
+    bodies: AtomicU64,
+    /// Bytes of bodies that were read.
+    read: AtomicU64,
+    /// Bytes received less bytes read when all bodies were last read.
+    base: AtomicI64,
+    is_closed: AtomicBool,
+    /// Waits to read the connection.
+    reader: Mutex<Option<Waker>>,
+    /// What the connection holds, as the budget knows it.
+    charge: Mutex<Charge>,
+}
+
+impl Default for Unread {
+    fn default() -> Self {
+        Self {
+            bodies: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            base: AtomicI64::new(0),
+            is_closed: AtomicBool::new(false),
+            reader: Mutex::new(None),
+            charge: Mutex::new(Charge::new(&ALL)),
+        }
+    }
+}
+
+/// The part of one body in [`Unread`].
+#[derive(Debug)]
+pub(in crate::server) struct Part {
+    is_read: bool,
+}
+
+impl Unread {
+    /// Begins a body, a part of which may have arrived.
+    pub(in crate::server) fn begin(&self) -> Part {
+        self.bodies.fetch_add((1 << 32) + 1, Ordering::Relaxed);
+        Part { is_read: false }
+    }
+
+    /// Records that `bytes` of a body were read, and that more may have arrived.
+    pub(in crate::server) fn read(&self, part: &mut Part, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+        if std::mem::take(&mut part.is_read) {
+            self.bodies.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that a body was read as far as it has arrived. `received` returns the bytes received on the connection.
+    pub(in crate::server) fn catch_up(&self, part: &mut Part, received: impl FnOnce() -> u64) {
+        if !std::mem::replace(&mut part.is_read, true) {
+            self.subtract(1, received);
+        }
+    }
+
+    /// Ends a body. What is left of it is discarded.
+    pub(in crate::server) fn end(&self, part: Part, received: impl FnOnce() -> u64) {
+        self.subtract((1 << 32) + u64::from(!part.is_read), received);
+    }
+
+    fn subtract(&self, bodies: u64, received: impl FnOnce() -> u64) {
+        let left = self.bodies.fetch_sub(bodies, Ordering::SeqCst) - bodies;
+        if left as u32 == 0 {
+            self.base.store(self.difference(received()), Ordering::Relaxed);
+            self.open();
+        }
+    }
+
+    /// Stops reading the connection, until all its bodies are read as far as they have arrived. Returns whether it was
+    /// read before.
+    fn close(&self) -> bool {
+        let was_open = !self.is_closed.swap(true, Ordering::SeqCst);
+        // The last body may have been read meanwhile.
+        if self.bodies.load(Ordering::SeqCst) as u32 == 0 {
+            self.open();
+        }
+        was_open
+    }
+
+    /// Reads the connection again.
+    fn open(&self) {
+        if self.is_closed.load(Ordering::SeqCst) {
+            let reader = {
+                let mut reader = lock(&self.reader);
+                self.is_closed.store(false, Ordering::SeqCst);
+                reader.take()
+            };
+            if let Some(reader) = reader {
+                reader.wake();
+            }
+        }
+    }
+
+    /// Waits until the connection may be read.
+    pub(in crate::server) fn poll_open(&self, cx: &Context<'_>) -> Poll<()> {
+        if !self.is_closed.load(Ordering::Relaxed) {
+            return Poll::Ready(());
+        }
+        let mut reader = lock(&self.reader);
+        if !self.is_closed.load(Ordering::SeqCst) {
+            return Poll::Ready(());
+        }
+        *reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn difference(&self, received: u64) -> i64 {
+        received.wrapping_sub(self.read.load(Ordering::Relaxed)) as i64
+    }
+
+    /// Accounts for what the connection holds after `received` bytes, and stops or goes on reading it.
+    pub(in crate::server) fn bound(&self, received: u64, budget: usize) {
+        let held = self.held(received);
+        lock(&self.charge).set(held);
+        if ALL.load(Ordering::Relaxed) <= budget / PART {
+            self.open();
+        } else if held > 0 && self.close() {
+            count(Counter::ReadsPaused, 1);
+        }
+    }
+
+    /// Returns the unread bytes that count for the budget, of `received` on the connection.
+    fn held(&self, received: u64) -> usize {
+        if self.bodies.load(Ordering::Relaxed) as u32 == 0 {
+            return 0;
+        }
+        let held = self.difference(received) - self.base.load(Ordering::Relaxed);
+        usize::try_from(held).unwrap_or(0).saturating_sub(FREE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    use super::*;
+
+    const MUCH: u64 = 1 << 20;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn bytes_count_from_their_arrival_until_they_are_read() {
+        let unread = Unread::default();
+        assert_eq!(unread.held(MUCH), 0, "no body");
+        let mut part = unread.begin();
+        assert_eq!(unread.held(MUCH), MUCH as usize - FREE);
+        unread.read(&mut part, MUCH / 2);
+        assert_eq!(unread.held(MUCH), MUCH as usize / 2 - FREE);
+        unread.catch_up(&mut part, || MUCH + 5000);
+        assert_eq!(unread.held(2 * MUCH), 0);
+        // A further frame.
+        unread.read(&mut part, 100);
+        assert_eq!(unread.held(2 * MUCH), (MUCH - 5100) as usize - FREE);
+        unread.end(part, || 2 * MUCH);
+        assert_eq!(unread.held(9 * MUCH), 0);
+    }
+
+    #[test]
+    fn a_body_that_is_read_does_not_hide_one_that_is_not() {
+        let unread = Unread::default();
+        let (mut one, mut two) = (unread.begin(), unread.begin());
+        unread.catch_up(&mut one, || MUCH);
+        unread.catch_up(&mut one, || MUCH);
+        assert_eq!(unread.held(MUCH), MUCH as usize - FREE);
+        unread.catch_up(&mut two, || MUCH);
+        unread.read(&mut one, 10);
+        assert_eq!(unread.held(2 * MUCH), MUCH as usize - 10 - FREE);
+        unread.end(one, || 2 * MUCH);
+        assert_eq!(unread.held(2 * MUCH), 0, "the other body was read");
+        let three = unread.begin();
+        unread.end(two, || 3 * MUCH);
+        assert_eq!(unread.held(3 * MUCH), MUCH as usize - FREE);
+        unread.end(three, || 3 * MUCH);
+        assert_eq!(unread.bodies.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_closed_connection_is_read_again_when_its_bodies_are_read() {
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let cx = &Context::from_waker(&waker);
+        let unread = Unread::default();
+        unread.close();
+        assert!(unread.poll_open(cx).is_ready(), "no body");
+        let mut part = unread.begin();
+        unread.close();
+        assert!(unread.poll_open(cx).is_pending());
+        unread.read(&mut part, 1);
+        assert!(unread.poll_open(cx).is_pending());
+        unread.catch_up(&mut part, || 1);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert!(unread.poll_open(cx).is_ready());
+        unread.read(&mut part, 1);
+        unread.close();
+        assert!(unread.poll_open(cx).is_pending());
+        unread.end(part, || 2);
+        assert!(unread.poll_open(cx).is_ready());
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,0 +1,127 @@
+//! Timeout of request bodies.
+
+use std::sync::Mutex;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::server::lock::lock;
+
+#[derive(Debug, Default)]
+pub(in crate::server) struct Wait {
+    state: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    waker: Option<Waker>,
+    bytes: u64,
+    /// Bytes that must arrive in each window.
+    rate: u64,
+    /// Start of the window, at a check of the reaper, and the bytes by then.
+    window: Option<(Instant, u64)>,
+    /// Whether the window has passed. The task decides whether too few bytes came: some may have come while it slept.
+    late: bool,
+}
+
+impl Waiting {
+    fn lacks(&self) -> bool {
+        self.window.is_some_and(|(_, with)| self.bytes < with.saturating_add(self.rate))
+    }
+}
+
+impl Wait {
+    pub(in crate::server) fn new(rate: u64) -> Self {
+        Self { state: Mutex::new(Waiting { rate, ..Waiting::default() }) }
+    }
+
+    /// Records that the service waits for bytes. Returns `true` if it has waited too long.
+    pub(in crate::server) fn pends(&self, waker: &Waker) -> bool {
+        let mut state = lock(&self.state);
+        match &mut state.waker {
+            Some(old) => old.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        state.late
+    }
+
+    /// Records that `bytes` came and the service does not wait. Returns `true` if they are too late.
+    pub(in crate::server) fn came(&self, bytes: u64) -> bool {
+        let mut state = lock(&self.state);
+        state.bytes += bytes;
+        state.waker = None;
+        state.late &= state.lacks();
+        state.late
+    }
+
+    /// Wakes the service if its window has passed at `now` and too few bytes came. Bytes that are `unread` in the
+    /// kernel are not missing: the server is late, not the client.
+    pub(in crate::server) fn check_window(&self, now: Instant, limit: Duration, unread: impl FnOnce() -> bool) {
+        let mut state = lock(&self.state);
+        if state.waker.is_none() {
+            state.window = None;
+            return;
+        }
+        match state.window {
+            Some((began, _)) if state.lacks() => {
+                if now.duration_since(began) >= limit && !state.late && !unread() {
+                    state.late = true;
+                    let waker = state.waker.clone();
+                    drop(state);
+                    waker.inspect(Waker::wake_by_ref);
+                }
+            }
+            _ => state.window = Some((now, state.bytes)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    /// A body that must deliver `rate` bytes per second, waited for since `Instant::now()`.
+    fn waiting(rate: u64) -> (Wait, Instant) {
+        let (wait, now) = (Wait::new(rate), Instant::now());
+        assert!(!wait.pends(Waker::noop()));
+        wait.check_window(now, LIMIT, || false);
+        (wait, now)
+    }
+
+    #[test]
+    fn a_body_that_has_brought_something_may_be_asked_for_any_rate() {
+        let (wait, now) = waiting(u64::MAX);
+        assert!(!wait.came(5));
+        wait.check_window(now, LIMIT, || false);
+        assert!(!wait.pends(Waker::noop()));
+        wait.check_window(now + LIMIT, LIMIT, || false);
+        assert!(!wait.pends(Waker::noop()), "the window began anew after the service did not wait");
+        wait.check_window(now + LIMIT * 3 / 2, LIMIT, || false);
+        assert!(!wait.pends(Waker::noop()));
+        wait.check_window(now + LIMIT * 2, LIMIT, || false);
+        assert!(wait.came(5), "too late");
+    }
+
+    #[test]
+    fn bytes_that_came_before_the_service_was_polled_are_in_time() {
+        let (wait, now) = waiting(100);
+        wait.check_window(now + LIMIT, LIMIT, || false);
+        assert!(!wait.came(100), "they were waiting for the service");
+        assert!(!wait.pends(Waker::noop()));
+        wait.check_window(now + LIMIT, LIMIT, || false);
+        wait.check_window(now + LIMIT * 2, LIMIT, || false);
+        assert!(wait.came(99), "too few");
+    }
+
+    #[test]
+    fn bytes_that_the_server_has_not_read_are_in_time() {
+        let (wait, now) = waiting(100);
+        wait.check_window(now + LIMIT * 10, LIMIT, || true);
+        assert!(!wait.pends(Waker::noop()), "the server is late");
+        wait.check_window(now + LIMIT * 10, LIMIT, || false);
+        assert!(wait.pends(Waker::noop()), "the client is late");
+    }
+}

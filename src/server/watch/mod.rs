@@ -1,0 +1,9 @@
+//! Limits that depend on time, checked for all connections by one task.
+//!
+//! - `reaper`: the task, which also drains the connections.
+//! - `check`: decides from what is seen of a connection at one moment, without I/O.
+
+mod check;
+mod reaper;
+
+pub(super) use reaper::{ServerShared, reaper};

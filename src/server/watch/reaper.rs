@@ -1,0 +1,342 @@
+//! A task that checks all connections of a server against the limits, and drains them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+use super::check::{CheckVerdict, Facts, Seen};
+use crate::counters::{Counter, Gauge, Present, count};
+use crate::net::Pulse;
+use crate::server::connection::Protocols;
+use crate::server::drain::Drained;
+use crate::server::limits::Limits;
+use crate::server::lock::lock;
+use crate::server::state::{ConnLimiter, ConnState, Protocol, ShutdownPhase};
+
+/// Longest interval of the checks. Short limits reduce it.
+const TICK: Duration = Duration::from_millis(250);
+const TICK_MIN: Duration = Duration::from_millis(10);
+/// Time for the owners of a connection that was reset at the deadline to drop it.
+const PATIENCE: Duration = TICK;
+/// Time without a request after which an HTTP/1 connection frees hyper's state. Connections under load never wait as long.
+const HIBERNATE_AFTER: Duration = Duration::from_secs(1);
+/// Connections checked before other tasks may run.
+const AT_ONCE: usize = 512;
+
+#[derive(Debug)]
+pub(in crate::server) struct ServerShared {
+    pub(in crate::server) limits: Arc<Limits>,
+    pub(in crate::server) protocols: Arc<Protocols>,
+    pub(in crate::server) limiter: Arc<ConnLimiter>,
+    state: Mutex<ReaperState>,
+    running: AtomicUsize,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct ReaperState {
+    stage: Stage,
+    /// Connections that the reaper has not seen yet.
+    new: Vec<Arc<ConnState>>,
+    /// Whether the reaper waits for a connection.
+    sleeps: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Serves,
+    Drains {
+        since: Instant,
+        deadline: Instant,
+    },
+    /// No further connection is accepted.
+    Left,
+}
+
+impl Stage {
+    /// Returns whether the drain no longer waits for a connection that was reset: its owner neither reads nor writes.
+    fn has_waited_for(self, entry: &Entry) -> bool {
+        let Self::Drains { deadline, .. } = self else { return false };
+        entry.drained == Drain::Aborted && Instant::now() >= deadline + PATIENCE
+    }
+}
+
+impl ServerShared {
+    pub(in crate::server) fn new(limits: Limits, protocols: Arc<Protocols>, limiter: Arc<ConnLimiter>) -> Arc<Self> {
+        let state = Mutex::new(ReaperState { stage: Stage::Serves, new: Vec::new(), sleeps: false });
+        let (running, changed) = (AtomicUsize::new(0), Notify::new());
+        Arc::new(Self { limits: Arc::new(limits), protocols, limiter, state, running, changed })
+    }
+
+    /// Adds a connection, to be checked until it is over. Its task holds the returned value.
+    pub(in crate::server) fn enter(self: &Arc<Self>, conn_state: &Arc<ConnState>) -> Running {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        let mut state = lock(&self.state);
+        state.new.push(Arc::clone(conn_state));
+        if std::mem::take(&mut state.sleeps) {
+            self.changed.notify_one();
+        }
+        Running {
+            shared: Arc::clone(self),
+            conn_state: Arc::clone(conn_state),
+            _open: Present::in_(Gauge::OpenConnections),
+        }
+    }
+
+    /// Ends all connections within `patience`.
+    pub(in crate::server) fn drain(&self, patience: Duration) {
+        let since = Instant::now();
+        // Decades are enough, and can be added to any `Instant`.
+        let deadline = since.checked_add(patience).unwrap_or_else(|| since + Duration::from_secs(1 << 30));
+        lock(&self.state).stage = Stage::Drains { since, deadline };
+        self.changed.notify_one();
+    }
+
+    /// Records that no further connection is accepted. The reaper ends with the last one.
+    pub(in crate::server) fn leave(&self) {
+        let mut state = lock(&self.state);
+        if state.stage == Stage::Serves {
+            state.stage = Stage::Left;
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    fn tick(&self) -> Duration {
+        let Limits { head_time, body_progress, write_stall, keep_alive, .. } = *self.limits;
+        let shortest = head_time.min(body_progress).min(write_stall).min(keep_alive);
+        (shortest / 4).clamp(TICK_MIN, TICK)
+    }
+}
+
+#[derive(Debug)]
+pub(in crate::server) struct Running {
+    shared: Arc<ServerShared>,
+    conn_state: Arc<ConnState>,
+    _open: Present,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.conn_state.end();
+        // A server that drains does not wait for the next check.
+        if self.shared.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.changed.notify_one();
+        }
+    }
+}
+
+struct Entry {
+    conn_state: Arc<ConnState>,
+    seen: Seen,
+    /// Bytes sent when the peer had last acknowledged all of them.
+    acknowledged: u64,
+    is_tcp: Option<bool>,
+    /// Requests by the time at which it was asked to hibernate.
+    rested: u32,
+    drained: Drain,
+    /// Drain: since when it is not in a request and receives none.
+    idle: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drain {
+    /// Not checked since the drain began.
+    No,
+    /// Left to finish.
+    Waits,
+    /// Endless responses were notified.
+    Notified,
+    Aborted,
+}
+
+/// Checks the connections of a server until the server is gone and all of them are over.
+pub(in crate::server) async fn reaper(shared: Arc<ServerShared>) -> Drained {
+    let tick = shared.tick();
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut drained = Drained::default();
+    loop {
+        let stage = {
+            let mut state = lock(&shared.state);
+            let now = Instant::now();
+            let enter = |conn_state| Entry::new(conn_state, now);
+            entries.extend(state.new.drain(..).map(enter));
+            state.sleeps = entries.is_empty();
+            state.stage
+        };
+        if entries.is_empty() {
+            match stage {
+                Stage::Serves => shared.changed.notified().await,
+                Stage::Left => return drained,
+                Stage::Drains { since, .. } => {
+                    drained.duration = since.elapsed();
+                    return drained;
+                }
+            }
+            continue;
+        }
+        let mut at = 0;
+        while at < entries.len() {
+            let entry = &mut entries[at];
+            if entry.conn_state.is_over() || stage.has_waited_for(entry) {
+                drained.add(entry.drained);
+                entries.swap_remove(at);
+                continue;
+            }
+            entry.check_limits(&shared.limits, stage, tick);
+            at += 1;
+            if at % AT_ONCE == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        // Wakes at the deadline, not at the next tick after it.
+        let wait = match stage {
+            Stage::Drains { deadline, .. } => {
+                tick.min(deadline.saturating_duration_since(Instant::now())).max(TICK_MIN)
+            }
+            _ => tick,
+        };
+        let _ = timeout(wait, shared.changed.notified()).await;
+    }
+}
+
+impl Entry {
+    fn new(conn_state: Arc<ConnState>, now: Instant) -> Self {
+        Self {
+            conn_state,
+            seen: Seen::new(now),
+            acknowledged: 0,
+            is_tcp: None,
+            rested: 0,
+            drained: Drain::No,
+            idle: None,
+        }
+    }
+
+    /// Returns the bytes that the kernel took and the peer did not acknowledge. A Unix socket has no acknowledgements,
+    /// and is asked only while more waits than it holds.
+    fn held(&mut self, pulse: &Pulse) -> usize {
+        let handle = &self.conn_state.handle;
+        if pulse.sent == self.acknowledged || !(pulse.waits() || *self.is_tcp.get_or_insert_with(|| handle.is_tcp())) {
+            return 0;
+        }
+        let held = handle.unacknowledged().unwrap_or(0);
+        if held == 0 {
+            self.acknowledged = pulse.sent;
+        }
+        held
+    }
+
+    fn check_limits(&mut self, limits: &Limits, stage: Stage, tick: Duration) {
+        let now = Instant::now();
+        let Some(pulse) = self.conn_state.handle.pulse() else { return };
+        let held = self.held(&pulse);
+        let conn_state = &*self.conn_state;
+        // Without a read since the last check, bytes in the kernel wait for the server, not for the client.
+        let reads_late = pulse.received == self.seen.received();
+        let facts = Facts {
+            protocol: conn_state.protocol(),
+            tunnel: conn_state.is_tunnel(),
+            sealed: conn_state.is_sealed(),
+            ended: conn_state.has_ended(),
+            phase: conn_state.phase(),
+            requests: conn_state.requests.counts(),
+            owes: conn_state.requests.owes(),
+            asked: conn_state.requests.asked(),
+            passed: conn_state.requests.passed(),
+            pulse,
+            held,
+        };
+        if let Some(unread) = conn_state.unread() {
+            unread.bound(pulse.received, limits.budget);
+        }
+        // A connection does not end for a silence in which its client has sent something: under load its task may read
+        // late. Only a verdict that may end it is worth the system call.
+        // What a tunnel carries is read by the service, which may leave it unread for ever.
+        let arrives = || reads_late && !facts.tunnel && conn_state.handle.unread().is_some_and(|bytes| bytes > 0);
+        let is_draining = matches!(stage, Stage::Drains { .. });
+        let verdict = match self.seen.check(now, &facts, limits) {
+            CheckVerdict::HeadLate { .. } | CheckVerdict::Idle if arrives() => {
+                CheckVerdict::Well { between_requests: false }
+            }
+            CheckVerdict::Well { between_requests: true } if is_draining && arrives() => {
+                CheckVerdict::Well { between_requests: false }
+            }
+            verdict => verdict,
+        };
+        // Not under the lock: a woken task may drop the body.
+        let waits = conn_state.waits().clone();
+        for wait in waits {
+            wait.check_window(now, limits.body_progress, arrives);
+        }
+        match verdict {
+            CheckVerdict::Stalled => {
+                if facts.phase < ShutdownPhase::Abort {
+                    count(Counter::WritesStalled, 1);
+                }
+                conn_state.abort();
+            }
+            // During a drain a slow connection has until the deadline.
+            CheckVerdict::Unheeded if !is_draining || facts.phase > ShutdownPhase::Finish => conn_state.abort(),
+            CheckVerdict::HeadLate { begun } => {
+                count(Counter::HeadsTooSlow, 1);
+                conn_state.raise(if begun { ShutdownPhase::TimedOut } else { ShutdownPhase::Finish });
+            }
+            CheckVerdict::Idle => {
+                count(Counter::IdleEnded, 1);
+                conn_state.raise(ShutdownPhase::Finish);
+            }
+            CheckVerdict::Well { between_requests: true }
+                if facts.protocol == Protocol::One && self.seen.quiet(now) >= HIBERNATE_AFTER =>
+            {
+                if std::mem::replace(&mut self.rested, facts.requests.0) != facts.requests.0 {
+                    conn_state.request_hibernation(facts.requests.0);
+                }
+            }
+            CheckVerdict::Well { .. } | CheckVerdict::Unheeded => {}
+        }
+        if let Stage::Drains { deadline, .. } = stage {
+            self.idle = (verdict == CheckVerdict::Well { between_requests: true }).then(|| self.idle.unwrap_or(now));
+            // Waits a tick for requests that are on their way, and for heads that have begun.
+            let is_idle = self.idle.is_some_and(|since| now.duration_since(since) >= tick);
+            self.drain(now >= deadline, is_idle);
+        }
+    }
+
+    fn drain(&mut self, is_late: bool, is_idle: bool) {
+        let conn_state = &*self.conn_state;
+        // A connection between two requests at the deadline ends in order, unless it was told to before.
+        if is_late && self.idle.is_none() {
+            self.drained = Drain::Aborted;
+            return conn_state.abort();
+        }
+        if self.drained == Drain::No {
+            self.drained = if conn_state.end_answers() > 0 { Drain::Notified } else { Drain::Waits };
+        }
+        // GOAWAY tells an HTTP/2 client which requests are answered. An HTTP/1 client is told by `Connection: close` in
+        // its next response, which is that to a further request if the head of the present one has been sent.
+        let goes_away = conn_state.protocol() == Protocol::Two && conn_state.requests.counts().1 > 0;
+        if goes_away || is_idle || is_late {
+            conn_state.raise(ShutdownPhase::Finish);
+        }
+    }
+}
+
+impl Drained {
+    fn add(&mut self, drain: Drain) {
+        match drain {
+            // It ended before the drain.
+            Drain::No => return,
+            Drain::Waits => self.finished += 1,
+            Drain::Notified => self.notified += 1,
+            Drain::Aborted => self.aborted += 1,
+        }
+        self.connections += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,20 @@
+//! Events and their encoded forms.
+//!
+//! - `event`, `event_id`: an event and its id.
+//! - `gap`: tells a reader that events are missing.
+//! - `piece`: what readers of one form are sent alike.
+//! - `gzip`: the compressed form; `no_gzip` without the feature `compress`.
+
+mod event;
+mod event_id;
+mod gap;
+#[cfg_attr(not(feature = "compress"), path = "no_gzip.rs")]
+mod gzip;
+mod piece;
+
+pub use event::{Event, EventParts};
+pub(super) use event::{check_id, finish};
+pub use event_id::EventId;
+pub(super) use gap::Gap;
+pub(super) use gzip::{Deflater, Gzip, Part, Slot};
+pub(super) use piece::{Form, Piece};

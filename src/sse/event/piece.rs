@@ -1,0 +1,34 @@
+//! What readers of one form are sent alike.
+
+use bytes::Bytes;
+
+/// The form of a reader's events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sse) enum Form {
+    Plain,
+    Gzip,
+}
+
+/// Events, or a text, in the form that a reader gets.
+#[derive(Clone, Debug, Default)]
+pub(in crate::sse) struct Piece {
+    pub(in crate::sse) bytes: Bytes,
+    /// `None` if the bytes are the text itself.
+    pub(in crate::sse) sum: Option<Sum>,
+}
+
+/// The sum of a compressed text, which can be joined with that of the text before it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::sse) struct Sum {
+    pub(super) crc: u32,
+    /// Modulo 2³².
+    pub(in crate::sse) len: u32,
+    /// What the CRC of the text before it is multiplied by.
+    pub(super) shift: u32,
+}
+
+impl Piece {
+    pub(in crate::sse) fn plain(bytes: Bytes) -> Self {
+        Self { bytes, sum: None }
+    }
+}

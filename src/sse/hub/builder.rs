@@ -1,0 +1,137 @@
+//! Options of a hub.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sse::log::Log;
+use crate::sse::ring::{Config, LagPolicy, Limits};
+
+/// Maximum duration of settings; anything longer means never.
+const LONG: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Builder of a [`Hub`](crate::sse::Hub), returned by [`Hub::builder`](crate::sse::Hub::builder).
+#[derive(Debug)]
+#[must_use = "there is no hub before build"]
+pub struct HubBuilder {
+    pub(in crate::sse) config: Config,
+    pub(in crate::sse) log: Option<Arc<dyn Log>>,
+}
+
+impl HubBuilder {
+    pub(in crate::sse) fn new() -> Self {
+        let limits = Limits { count: 1000, bytes: 16 << 20, age: None };
+        let config = Config {
+            limits,
+            queue: 1000,
+            slow: LagPolicy::default(),
+            patience: Duration::from_secs(10),
+            keep_alive: Some(Duration::from_secs(15)),
+            subscribers: usize::MAX,
+            retry: Duration::from_secs(1),
+            past_layers: false,
+            gzip: None,
+        };
+        Self { config, log: None }
+    }
+
+    /// Sets the number of events that the ring keeps for reconnecting readers; 1000 by default. It has room for
+    /// [`queue`](Self::queue) events in any case.
+    pub fn replay(mut self, events: usize) -> Self {
+        self.config.limits.count = events;
+        self
+    }
+
+    /// Sets the maximum encoded size of the events in the ring; 16 MiB by default. The newest event is kept at any
+    /// size.
+    pub fn replay_bytes(mut self, bytes: usize) -> Self {
+        self.config.limits.bytes = bytes;
+        self
+    }
+
+    /// Sets how long an event stays in the ring, checked at each send and when a reader reconnects. Unlimited by
+    /// default.
+    pub fn replay_age(mut self, age: Duration) -> Self {
+        self.config.limits.age = Some(age.min(LONG));
+        self
+    }
+
+    /// Sets the period after which an idle reader gets a comment, so that the reader and proxies detect a dead
+    /// connection. The comment is sent after half to all of the period. 15 s by default; zero disables it. Each runtime
+    /// has one task with one timer for all readers of all hubs with the same period, while there are any.
+    pub fn keep_alive(mut self, period: Duration) -> Self {
+        self.config.keep_alive = Some(period.min(LONG)).filter(|period| !period.is_zero());
+        self
+    }
+
+    /// Sets the policy for slow readers; [`LagPolicy::DropOldest`] by default.
+    pub fn lag_policy(mut self, policy: LagPolicy) -> Self {
+        self.config.slow = policy;
+        self
+    }
+
+    /// Sets how many events a reader may be behind before it is slow, at least 1; 1000 by default. Queued events are in
+    /// the ring, once for all readers. A reconnecting reader may be behind by the whole ring.
+    pub fn queue(mut self, events: usize) -> Self {
+        self.config.queue = events.max(1) as u64;
+        self
+    }
+
+    /// Sets for how long [`Hub::send_wait`](crate::sse::Hub::send_wait) waits for readers with [`LagPolicy::Block`]
+    /// before it disconnects the slowest; 10 s by default.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.config.patience = patience.min(LONG);
+        self
+    }
+
+    /// Sets the maximum number of concurrent subscribers; unlimited by default.
+    pub fn subscribers(mut self, max: usize) -> Self {
+        self.config.subscribers = max;
+        self
+    }
+
+    /// Sets the delay after which readers reconnect when their stream ends; 1 s by default.
+    pub fn retry(mut self, retry: Duration) -> Self {
+        self.config.retry = retry;
+        self
+    }
+
+    /// Sets whether a server of this crate may write the events past the bodies of layers: `false`.
+    ///
+    /// The hub [writes to connections itself](crate::sse::Hub#cost-of-a-reader) if the body of the response is an
+    /// [`EventBody`](crate::sse::EventBody). A layer, or a framework such as axum, wraps it in a body of another type.
+    /// The task of the connection then polls that body for each frame. With this option the hub writes to these
+    /// connections too, from the second event on, and layers no longer see the events: they neither count nor log, drop
+    /// or delay them. The first event has to come out of the layers unchanged, in the task of the connection, and the
+    /// response without `Content-Encoding`; otherwise the layers see all events. A filter that passes the first event
+    /// and would drop a later one cannot be detected: do not use this option with one.
+    ///
+    /// A layer that wakes the task of the connection is polled. It may end the stream, or add bytes of its own; after
+    /// the first of these it sees all events again.
+    pub fn past_layers(mut self, allow: bool) -> Self {
+        self.config.past_layers = allow;
+        self
+    }
+
+    /// Compresses the events for readers that accept gzip, at a level from 1 (fast) to 9 (small). Off by default.
+    ///
+    /// An event is compressed by itself, once for all readers, when the first one of them needs it. So a compressed reader
+    /// costs the hub hardly more than another, and the size of an event tells nothing about other events.
+    /// [`Hub::subscribe`](crate::sse::Hub::subscribe) chooses by `Accept-Encoding`.
+    /// [`HubStats::compressed`](crate::sse::HubStats) counts the events.
+    ///
+    /// The compressed form stays in the ring beside the plain one. [`replay_bytes`](Self::replay_bytes) counts the plain
+    /// one only; the other is at most 50 bytes and 1 % longer. Each thread that compresses keeps an encoder of 0.4 MiB. An
+    /// event of 1 MiB takes some 20 ms, in which the threads wait that send it to other readers. Events that are replayed from a
+    /// [log](Self::log) are compressed for each reader.
+    #[cfg(feature = "compress")]
+    pub fn gzip(mut self, level: u32) -> Self {
+        self.config.gzip = Some(level.clamp(1, 9));
+        self
+    }
+
+    /// Sends the events through a log that other hubs may share. The ring still serves readers that are not far behind.
+    pub fn log(mut self, log: impl Log) -> Self {
+        self.log = Some(Arc::new(log));
+        self
+    }
+}

@@ -1,0 +1,252 @@
+//! The hub: sends events, admits subscribers, and closes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::{Request, Response};
+
+use super::builder::HubBuilder;
+use super::request;
+use crate::sse::body::EventBody;
+use crate::sse::error::{SendError, SubscribeError};
+use crate::sse::event::{Deflater, Event, EventId};
+use crate::sse::log::{Log, Sink};
+use crate::sse::ring::{HubShared, LagPolicy};
+use crate::sse::stats::HubStats;
+
+/// Sends events to many readers: [server-sent events](https://html.spec.whatwg.org/multipage/server-sent-events.html)
+/// with ids, replay after a lost connection, keep-alive, and a policy for slow readers.
+///
+/// Clones are handles to the same hub. [`send`](Self::send) encodes an event once, into a ring that all readers share;
+/// a reader is a position in that ring, without its own queue, task or timer.
+///
+/// ```no_run
+/// use std::convert::Infallible;
+/// use std::time::Duration;
+///
+/// use hyper::Request;
+/// use millstream::net::TcpListener;
+/// use millstream::server;
+/// use millstream::sse::{Event, Hub, LagPolicy};
+///
+/// #[tokio::main]
+/// async fn main() -> std::io::Result<()> {
+///     let hub = Hub::builder().replay(10_000).lag_policy(LagPolicy::Disconnect).subscribers(50_000).build();
+///
+///     let clock = hub.clone();
+///     tokio::spawn(async move {
+///         for second in 0.. {
+///             let event = Event::new().event("tick").data(format!("second {second}"));
+///             if clock.send(event).is_err() {
+///                 break;
+///             }
+///             tokio::time::sleep(Duration::from_secs(1)).await;
+///         }
+///     });
+///
+///     let service = tower::service_fn(move |request: Request<server::RequestBody>| {
+///         let answer = hub.subscribe(&request);
+///         async { Ok::<_, Infallible>(answer) }
+///     });
+///     server::serve(TcpListener::bind("127.0.0.1:8080").await?, service).await
+/// }
+/// ```
+///
+/// # Reconnecting
+///
+/// Each event has an id: a given one, or one made of a number and a prefix that is unique to this hub. A disconnected
+/// reader sends the last id it received, as browsers do, and continues with the next event: no event is lost or
+/// repeated as long as the [ring](HubBuilder::replay) or the [log](HubBuilder::log) holds those events.
+///
+/// # Gaps
+///
+/// A reader learns about events that it can no longer get from an event named `gap` without an id, before the events
+/// that follow:
+///
+/// ```text
+/// event: gap
+/// data: {"reason":"slow","missed":12}
+/// ```
+///
+/// `missed` is their number, or `null` if it is unknown. The reason is
+///
+/// | | |
+/// |---|---|
+/// | `slow` | the reader was too slow, see [`LagPolicy`] |
+/// | `expired` | it reconnected after the event behind its id was gone, or its id is unknown; the events of the [ring](HubBuilder::replay) follow, not older ones of a log |
+/// | `lost` | the log has lost events |
+/// | `unreachable` | the log is unreachable for earlier events; the events of this hub follow |
+///
+/// # Cost of a reader
+///
+/// Over HTTP/1 on [`serve`](crate::server::serve()), the hub writes to the connections of its readers itself: one task
+/// for each worker thread sends to its part of them in one pass, all waiting events of a reader in one call. Such a
+/// reader has neither hyper's state nor a wake-up for each event. That needs a service whose response body is
+/// [`EventBody`], or [`HubBuilder::past_layers`] if the body is inside another type, such as axum's `Body`. Otherwise it
+/// is polled by the task of its connection, as over HTTP/2 and TLS. [`HubStats::direct`] tells how many readers are
+/// written to directly.
+///
+/// # Slow readers
+///
+/// A reader whose connection is full is polled by its task until it has caught up. A reader that does not read at all
+/// occupies its buffers in the socket and in the connection, and its place; the policy takes effect when it reads again,
+/// and the limits of the server close its connection if it never does.
+///
+/// # End of streams
+///
+/// A stream ends with the connection of its reader, by [`close`](Self::close), or when the last handle is dropped; each
+/// response has a [`GracefulClose`](crate::body::GracefulClose) for the server to end it. The stream then ends with the
+/// `retry:` of [`HubBuilder::retry`].
+#[derive(Clone)]
+pub struct Hub(Arc<Alive>);
+
+struct Alive {
+    shared: Arc<HubShared>,
+    log: Option<Arc<dyn Log>>,
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl HubBuilder {
+    /// Builds the hub.
+    ///
+    /// # Panics
+    ///
+    /// Panics with a [log](Self::log) outside of a tokio runtime, which runs the log.
+    #[track_caller]
+    pub fn build(self) -> Hub {
+        let Self { mut config, log } = self;
+        config.limits.count = config.limits.count.max(usize::try_from(config.queue).unwrap_or(usize::MAX));
+        if log.is_some() && config.slow == LagPolicy::Block {
+            config.slow = LagPolicy::Disconnect;
+        }
+        let shared = Arc::new(HubShared::new(config, log.is_none()));
+        if let Some(log) = &log {
+            let sink = Sink::new(&shared, shared.closing());
+            drop(tokio::spawn(Arc::clone(log).run(sink)));
+        }
+        Hub(Arc::new(Alive { shared, log }))
+    }
+}
+
+impl Hub {
+    /// Creates a hub with the default options.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Returns a builder with default options.
+    pub fn builder() -> HubBuilder {
+        HubBuilder::new()
+    }
+
+    fn shared(&self) -> &Arc<HubShared> {
+        &self.0.shared
+    }
+
+    /// Sends an event to all readers, and replays it to later ones. Works on any thread, inside a runtime or not, and
+    /// never waits. Its cost grows with the number of threads that serve readers, not with the number of readers.
+    ///
+    /// # Errors
+    ///
+    /// See [`SendError`]; nothing is then sent.
+    pub fn send(&self, event: Event) -> Result<EventId, SendError> {
+        let Some(log) = &self.0.log else { return self.shared().send(event) };
+        event.check()?;
+        if self.shared().is_closed() {
+            return Err(SendError::Closed);
+        }
+        if event.parts().id.is_some() {
+            return Err(SendError::IdNotOurs);
+        }
+        log.append(event)?;
+        self.shared().appended();
+        Ok(EventId::by_log())
+    }
+
+    /// Does the same as [`send`](Self::send), but with [`LagPolicy::Block`] waits until the
+    /// slowest reader has room, or for [`HubBuilder::patience`]. Concurrent senders continue in any order.
+    ///
+    /// # Errors
+    ///
+    /// Fails like `send`. [`SendError::Full`] is returned only by a log.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it has to wait outside of a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future before it is ready sends nothing.
+    pub async fn send_wait(&self, event: Event) -> Result<EventId, SendError> {
+        match self.0.log {
+            Some(_) => self.send(event),
+            None => self.shared().send_wait(event).await,
+        }
+    }
+
+    /// Answers a request for the events. A `HEAD` request gets only the head.
+    ///
+    /// The stream continues after the id in the header `Last-Event-ID`, or else in `lastEventId` of the query, with `%`
+    /// and `+` decoded; without one it starts with the next event. Invalid ids are ignored and counted.
+    ///
+    /// With `HubBuilder::gzip` the response is compressed if the client prefers that to the identity, and has
+    /// `Vary: Accept-Encoding` in any case.
+    ///
+    /// The response is `503 Service Unavailable` with `Retry-After` if the maximum number of
+    /// [subscribers](HubBuilder::subscribers) is reached, or the hub is closed.
+    pub fn subscribe<B>(&self, request: &Request<B>) -> Response<EventBody> {
+        request::answer(self.shared(), request.method(), request.uri(), request.headers(), |last, gzip| {
+            self.body(last, self.shared().deflater.as_ref().filter(|_| gzip))
+        })
+    }
+
+    /// Returns a body that continues after the event with the id `last`, or starts with the next event; not compressed. For
+    /// responses other than those of [`subscribe`](Self::subscribe): set the content type to `text/event-stream`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the maximum number of subscribers is reached, or the hub is closed.
+    pub fn subscribe_from(&self, last: Option<&str>) -> Result<EventBody, SubscribeError> {
+        self.body(last, None)
+    }
+
+    fn body(&self, last: Option<&str>, deflater: Option<&Arc<Deflater>>) -> Result<EventBody, SubscribeError> {
+        let permit = self.shared().enter()?;
+        let last = last.filter(|id| request::is_id(self.shared(), id));
+        Ok(EventBody::new(permit, self.0.log.as_ref(), last, deflater))
+    }
+
+    /// Ends all streams after the events sent before; later sends fail.
+    pub fn close(&self) {
+        self.shared().close();
+    }
+
+    /// Returns the statistics so far.
+    pub fn stats(&self) -> HubStats {
+        self.shared().stats()
+    }
+}
+
+impl Default for Hub {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shared = self.shared();
+        f.debug_struct("Hub")
+            .field("config", &shared.config)
+            .field("log", &self.0.log)
+            .field("closed", &shared.is_closed())
+            .field("stats", &self.stats())
+            .finish()
+    }
+}

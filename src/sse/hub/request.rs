@@ -1,0 +1,135 @@
+//! Request for events, and the head of its response.
+
+use std::str;
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode, Uri};
+use percent_encoding::percent_decode_str;
+
+use crate::body::ContentCoding;
+use crate::sse::body::EventBody;
+use crate::sse::error::SubscribeError;
+use crate::sse::event::check_id;
+use crate::sse::ring::HubShared;
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// Disables response buffering in nginx and compatible proxies.
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// Answers a request for the events of the hub `shared`. `subscribe` returns the body behind an id, compressed or not.
+pub(super) fn answer(
+    shared: &HubShared,
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    subscribe: impl FnOnce(Option<&str>, bool) -> Result<EventBody, SubscribeError>,
+) -> Response<EventBody> {
+    let compresses = shared.deflater.is_some();
+    let gzip = compresses && ContentCoding::negotiate(headers, [ContentCoding::Gzip]).is_some();
+    let mut body = match method {
+        &Method::HEAD => EventBody::none(),
+        _ => {
+            let last = last_id(headers, uri.query());
+            if last == Last::Bad {
+                shared.bad_id();
+            }
+            let last = if let Last::Id(id) = &last { Some(&**id) } else { None };
+            match subscribe(last, gzip) {
+                Ok(body) => body,
+                Err(_) => return refusal(shared),
+            }
+        }
+    };
+    let ending = body.ending();
+    let events = shared.config.past_layers.then(|| body.share());
+    let mut answer = Response::new(body);
+    let fields = answer.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // A proxy that compresses would delay events.
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    fields.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    if compresses {
+        fields.insert(header::VARY, HeaderValue::from_name(header::ACCEPT_ENCODING));
+    }
+    if gzip {
+        fields.insert(header::CONTENT_ENCODING, ContentCoding::Gzip.value());
+    }
+    if let Some(ending) = ending {
+        answer.extensions_mut().insert(ending);
+    }
+    if let Some(events) = events {
+        answer.extensions_mut().insert(events);
+    }
+    answer
+}
+
+fn refusal(shared: &HubShared) -> Response<EventBody> {
+    let mut answer = Response::new(EventBody::none());
+    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    let retry_after = shared.config.retry.as_secs_f64().ceil().max(1.0) as u64;
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
+    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// Returns whether an id is valid, and counts it otherwise. An empty id means that the reader has received none.
+pub(super) fn is_id(shared: &HubShared, id: &str) -> bool {
+    let is_id = check_id(id).is_ok();
+    if !is_id && !id.is_empty() {
+        shared.bad_id();
+    }
+    is_id
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Last {
+    None,
+    /// Not UTF-8. Other invalid ids are detected by `is_id`.
+    Bad,
+    Id(String),
+}
+
+fn last_id(headers: &HeaderMap, query: Option<&str>) -> Last {
+    let bytes = match headers.get(LAST_EVENT_ID) {
+        Some(value) => value.as_bytes().to_vec(),
+        None => {
+            let mut pairs = query.unwrap_or_default().split('&');
+            let Some(value) = pairs.find_map(|pair| pair.strip_prefix("lastEventId=")) else { return Last::None };
+            percent_decode_str(&value.replace('+', " ")).collect()
+        }
+    };
+    match str::from_utf8(&bytes) {
+        Ok("") => Last::None,
+        Ok(id) => Last::Id(id.to_owned()),
+        Err(_) => Last::Bad,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_requests() {
+        let id = |id: &str| Last::Id(id.to_owned());
+        for (field, query, found) in [
+            (None, None, Last::None),
+            (None, Some("a=b"), Last::None),
+            (None, Some("lastEventId="), Last::None),
+            (None, Some("a=b&lastEventId=7-0"), id("7-0")),
+            (None, Some("lastEventId=%C3%A9%20+%2B"), id("é  +")),
+            (None, Some("lastEventId=%FF"), Last::Bad),
+            (None, Some("xlastEventId=1"), Last::None),
+            (Some(&b"7"[..]), Some("lastEventId=8"), id("7")),
+            (Some("é".as_bytes()), None, id("é")),
+            (Some(b"\xff"), Some("lastEventId=8"), Last::Bad),
+            (Some(b""), Some("lastEventId=8"), Last::None),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(field) = field {
+                headers.insert(LAST_EVENT_ID, HeaderValue::from_bytes(field).unwrap());
+            }
+            assert_eq!(last_id(&headers, query), found, "{field:?} {query:?}");
+        }
+    }
+}

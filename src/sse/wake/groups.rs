@@ -1,0 +1,53 @@
+//! The readers of a hub, in groups that are woken together.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::wake_task::{Group, Member};
+
+/// Readers in a group from which on a runtime with several workers has a further group.
+const SHARD: usize = 64;
+
+/// All readers of a hub.
+#[derive(Debug, Default)]
+pub(in crate::sse) struct Groups(RwLock<Arc<Vec<Arc<Group>>>>);
+
+impl Groups {
+    /// Wakes all waiting readers, after news were published. Works on any thread.
+    pub(in crate::sse) fn wake(&self) {
+        // Woken without the lock, because a waker may poll a reader that joins.
+        let groups = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        groups.iter().for_each(Group::wake);
+    }
+
+    /// Returns the number of readers that the wake tasks write to.
+    pub(in crate::sse) fn sinks(&self) -> usize {
+        let groups = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        groups.iter().map(|group| group.sinks()).sum()
+    }
+
+    pub(in crate::sse) fn join(&self, keep_alive: Option<Duration>) -> Member {
+        let runtime = Handle::try_current().ok();
+        let id = runtime.as_ref().map(Handle::id);
+        let mut groups = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let of_runtime = || groups.iter().filter(|group| group.runtime() == id);
+        let smallest = of_runtime().map(|group| (group.len(), group)).min_by_key(|(len, _)| *len);
+        let shards = runtime.map_or(1, |runtime| runtime.metrics().num_workers());
+        let group = match smallest {
+            Some((len, group)) if len < SHARD || of_runtime().count() >= shards => Arc::clone(group),
+            _ => {
+                let shard =
+                    (0..shards).find(|&shard| of_runtime().all(|group| group.shard() != shard)).unwrap_or_default();
+                let groups = Arc::make_mut(&mut groups);
+                // Removes, among others, groups of runtimes that have ended.
+                groups.retain(|group| group.len() > 0);
+                let group = Group::new(id, shard, keep_alive);
+                groups.push(Arc::clone(&group));
+                group
+            }
+        };
+        group.join()
+    }
+}

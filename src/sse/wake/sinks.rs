@@ -1,0 +1,287 @@
+//! Readers that need no task: the hub sends to their connections itself, to all of a runtime in one pass.
+//!
+//! Such a reader is a [`ReaderSink`] here. A pass asks each for its next frames. A sink that cannot go on by itself, because
+//! its connection is full or failed, or its stream ends, returns to the task of its connection.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use super::wait_list::{TICKS, wake};
+use crate::buf::pool;
+use crate::sse::event::{Form, Piece};
+use crate::sse::lock::lock;
+
+/// Sinks of a pass before other tasks may run.
+const AT_ONCE: usize = 64;
+
+/// A reader whose connection can be written without its task.
+pub(in crate::sse) trait ReaderSink: Any + Send {
+    /// Sends all new events.
+    fn send(&mut self, frames: &mut Frames) -> Outcome;
+
+    /// Sends a comment that keeps the connection alive.
+    fn send_comment(&mut self, frames: &mut Frames) -> Outcome;
+
+    /// Returns whether there is nothing to send, so that the sink may wait for the next pass.
+    fn is_current(&self) -> bool;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sse) enum Outcome {
+    /// There was nothing to send.
+    Idle,
+    Sent,
+    /// The sink must return to its task.
+    Returns,
+}
+
+#[derive(Default)]
+struct Sinks {
+    places: Vec<SinkPlace>,
+    free: Vec<usize>,
+    tick: u64,
+}
+
+#[derive(Default)]
+struct SinkPlace {
+    sink: Option<Box<dyn ReaderSink>>,
+    /// Wakes the task of the connection. `None` once the sink waits for its task.
+    waker: Option<Waker>,
+    /// Tick of the last bytes.
+    since: u64,
+}
+
+/// The sinks of a group of readers.
+#[derive(Default)]
+pub(super) struct SinkList(Mutex<Sinks>);
+
+impl SinkList {
+    pub(in crate::sse) fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+
+    /// Adds a sink, unless it has something to send. Sets `waits`, as for a reader that waits.
+    pub(in crate::sse) fn enter(
+        self: &Arc<Self>,
+        sink: Box<dyn ReaderSink>,
+        waker: &Waker,
+        waits: &AtomicBool,
+    ) -> Result<Attached, Box<dyn ReaderSink>> {
+        let mut sinks = lock(&self.0);
+        // Before the sink looks for news.
+        waits.swap(true, Ordering::AcqRel);
+        let place = sinks.enter(sink, waker)?;
+        Ok(Attached { list: Arc::clone(self), place: Some(place) })
+    }
+
+    /// Sends `what` to all sinks, in steps between which other tasks run. Sets `waits`.
+    pub(in crate::sse) async fn send(&self, what: News, waits: &AtomicBool) {
+        if self.len() == 0 {
+            return;
+        }
+        waits.swap(true, Ordering::AcqRel);
+        let (mut frames, mut next) = (Frames::default(), Some(0));
+        while let Some(from) = next {
+            let (rest, back) = lock(&self.0).send(what, from, &mut frames);
+            // Without the lock, because a waker may run any code.
+            back.into_iter().for_each(wake);
+            frames.notify();
+            next = rest;
+            if next.is_some() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Advances the tick by which silent readers are found.
+    pub(super) fn tick(&self) {
+        lock(&self.0).tick += 1;
+    }
+
+    /// Returns all sinks to their tasks, because no pass follows.
+    pub(super) fn give_back(&self) {
+        let back: Vec<Waker> = lock(&self.0).places.iter_mut().filter_map(|place| place.waker.take()).collect();
+        back.into_iter().for_each(wake);
+    }
+}
+
+/// A reader that its group writes to, until it is dropped.
+#[derive(Debug)]
+pub(in crate::sse) struct Attached {
+    list: Arc<SinkList>,
+    /// `None` once it was left.
+    place: Option<usize>,
+}
+
+impl Attached {
+    /// Returns whether the sink has to return to its task.
+    pub(in crate::sse) fn has_returned(&self) -> bool {
+        self.place.is_none_or(|place| lock(&self.list.0).has_returned(place))
+    }
+
+    /// Takes the sink back.
+    pub(in crate::sse) fn detach(mut self) -> Option<Box<dyn ReaderSink>> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Option<Box<dyn ReaderSink>> {
+        let place = self.place.take()?;
+        lock(&self.list.0).leave(place)
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // Dropped without the lock.
+        drop(self.leave());
+    }
+}
+
+impl fmt::Debug for SinkList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SinkList").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl Sinks {
+    /// Adds a sink, unless it has something to send.
+    fn enter(&mut self, sink: Box<dyn ReaderSink>, waker: &Waker) -> Result<usize, Box<dyn ReaderSink>> {
+        if !sink.is_current() {
+            return Err(sink);
+        }
+        let place = SinkPlace { sink: Some(sink), waker: Some(waker.clone()), since: self.tick };
+        Ok(match self.free.pop() {
+            Some(at) => {
+                self.places[at] = place;
+                at
+            }
+            None => {
+                self.places.push(place);
+                self.places.len() - 1
+            }
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Removes a sink at the request of its task.
+    fn leave(&mut self, at: usize) -> Option<Box<dyn ReaderSink>> {
+        let sink = std::mem::take(&mut self.places[at]).sink;
+        self.free.push(at);
+        if self.len() == 0 {
+            *self = Self { tick: self.tick, ..Self::default() };
+        }
+        sink
+    }
+
+    /// Returns whether a sink waits for its task.
+    fn has_returned(&self, at: usize) -> bool {
+        self.places[at].waker.is_none()
+    }
+
+    /// Sends `what` to the sinks from `from` on. Returns where to continue, and the tasks of the sinks that return.
+    fn send(&mut self, what: News, from: usize, frames: &mut Frames) -> (Option<usize>, Vec<Waker>) {
+        let to = (from + AT_ONCE).min(self.places.len());
+        let (mut back, tick) = (Vec::new(), self.tick);
+        for SinkPlace { sink, waker, since } in self.places.get_mut(from..to).unwrap_or_default() {
+            let Some(sink) = sink.as_mut().filter(|_| waker.is_some()) else { continue };
+            let outcome = match what {
+                News::Events => sink.send(frames),
+                News::Silence if *since + TICKS <= tick => sink.send_comment(frames),
+                News::Silence => Outcome::Idle,
+            };
+            match outcome {
+                Outcome::Idle => {}
+                Outcome::Sent => *since = tick,
+                Outcome::Returns => back.extend(waker.take()),
+            }
+        }
+        ((to < self.places.len()).then_some(to), back)
+    }
+}
+
+/// What a pass sends.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::sse) enum News {
+    Events,
+    /// Comments to readers that were idle.
+    Silence,
+}
+
+/// The last frames of a pass, shared by readers of the same form at the same position.
+#[derive(Default)]
+pub(in crate::sse) struct Frames {
+    plain: LastFrame,
+    gzip: LastFrame,
+    /// Notified after each step, if senders wait for readers.
+    moved: Option<Arc<Notify>>,
+}
+
+#[derive(Default)]
+pub(in crate::sse) struct LastFrame {
+    range: (u64, u64),
+    pub(in crate::sse) piece: Piece,
+    chunk: Bytes,
+}
+
+impl Frames {
+    pub(in crate::sse) fn of(&mut self, form: Form) -> &mut LastFrame {
+        match form {
+            Form::Plain => &mut self.plain,
+            Form::Gzip => &mut self.gzip,
+        }
+    }
+
+    /// Records that a reader has advanced, for which senders may wait.
+    pub(in crate::sse) fn note_advance(&mut self, room: &Arc<Notify>) {
+        if self.moved.is_none() {
+            self.moved = Some(Arc::clone(room));
+        }
+    }
+
+    fn notify(&mut self) {
+        if let Some(room) = self.moved.take() {
+            room.notify_waiters();
+        }
+    }
+}
+
+impl LastFrame {
+    /// Returns the entry after this frame, if it begins at the entry `from`.
+    pub(in crate::sse) fn starting_at(&self, from: u64) -> Option<u64> {
+        (self.range.0 == from && !self.piece.bytes.is_empty()).then_some(self.range.1)
+    }
+
+    pub(in crate::sse) fn set(&mut self, from: u64, to: u64, piece: Piece) {
+        (self.range, self.piece, self.chunk) = ((from, to), piece, Bytes::new());
+    }
+
+    /// Returns the bytes of the frame, with the framing of HTTP/1.1 or without any.
+    pub(in crate::sse) fn bytes(&mut self, chunked: bool) -> &Bytes {
+        if !chunked {
+            return &self.piece.bytes;
+        }
+        if self.chunk.is_empty() {
+            self.chunk = chunk(&self.piece.bytes);
+        }
+        &self.chunk
+    }
+}
+
+/// Returns `data` as a chunk (RFC 9112 §7.1).
+pub(in crate::sse) fn chunk(data: &[u8]) -> Bytes {
+    let line = format!("{:X}\r\n", data.len());
+    let mut chunk = pool::lease(line.len() + data.len() + 2);
+    chunk.extend_from_slice(line.as_bytes());
+    chunk.extend_from_slice(data);
+    chunk.extend_from_slice(b"\r\n");
+    chunk.freeze()
+}

@@ -1,0 +1,138 @@
+//! The readers of a hub in one runtime, and which of them wait.
+
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+
+/// Number of ticks after which an idle reader gets a comment.
+pub(super) const TICKS: u64 = 2;
+
+/// Calls a waker. A panic, which was already reported, must not affect the other readers.
+pub(in crate::sse) fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+}
+
+#[derive(Debug)]
+pub(in crate::sse) struct Waiting {
+    place: usize,
+    /// Tick of the last frame.
+    since: u64,
+    pub(in crate::sse) waker: Waker,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct WaitList {
+    waiting: Vec<Waiting>,
+    spare: Vec<Waiting>,
+    /// Last index in `waiting` of each place, which may be stale.
+    at: Vec<usize>,
+    free: Vec<usize>,
+    tick: u64,
+}
+
+impl WaitList {
+    /// Returns the place of a new reader.
+    pub(in crate::sse) fn join(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.at.push(0);
+            self.at.len() - 1
+        })
+    }
+
+    /// Returns the number of readers, waiting or not.
+    pub(in crate::sse) fn len(&self) -> usize {
+        self.at.len() - self.free.len()
+    }
+
+    fn position(&self, place: usize) -> Option<usize> {
+        let at = self.at[place];
+        self.waiting.get(at).is_some_and(|waiting| waiting.place == place).then_some(at)
+    }
+
+    /// Returns whether the reader, whose last frame was sent in the tick `since`, should get a comment. If it was sent
+    /// after the last wait, that is this tick.
+    pub(super) fn check_idle(&self, since: &mut Option<u64>) -> bool {
+        *since.get_or_insert(self.tick) + TICKS <= self.tick
+    }
+
+    /// Adds or replaces the waker of a reader. Returns the one before, to be dropped without the lock.
+    pub(in crate::sse) fn wait(&mut self, place: usize, since: u64, waker: &Waker) -> Option<Waker> {
+        if let Some(at) = self.position(place) {
+            let kept = &mut self.waiting[at];
+            kept.since = since;
+            return (!kept.waker.will_wake(waker)).then(|| mem::replace(&mut kept.waker, waker.clone()));
+        }
+        self.at[place] = self.waiting.len();
+        self.waiting.push(Waiting { place, since, waker: waker.clone() });
+        None
+    }
+
+    /// Removes the waker of a reader, if it waits.
+    pub(super) fn stop_waiting(&mut self, place: usize) -> Option<Waker> {
+        self.position(place).map(|at| {
+            let left = self.waiting.swap_remove(at);
+            if let Some(moved) = self.waiting.get(at) {
+                self.at[moved.place] = at;
+            }
+            left.waker
+        })
+    }
+
+    pub(in crate::sse) fn leave(&mut self, place: usize) -> Option<Waker> {
+        let left = self.stop_waiting(place);
+        self.free.push(place);
+        if self.len() == 0 {
+            *self = Self { tick: self.tick, ..Self::default() };
+        }
+        left
+    }
+
+    /// Removes all waiting readers. Their empty vector is returned to [`reuse`](Self::reuse).
+    pub(in crate::sse) fn take(&mut self) -> Vec<Waiting> {
+        let spare = mem::take(&mut self.spare);
+        mem::replace(&mut self.waiting, spare)
+    }
+
+    pub(super) fn reuse(&mut self, spare: Vec<Waiting>) {
+        self.spare = spare;
+    }
+
+    /// Advances the tick. Returns the wakers of the readers that should get a comment, which keep waiting.
+    pub(super) fn tick(&mut self) -> Vec<Waker> {
+        self.tick += 1;
+        let due = self.waiting.iter().filter(|waiting| waiting.since + TICKS <= self.tick);
+        due.map(|waiting| waiting.waker.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_left_from_anywhere() {
+        let mut list = WaitList::default();
+        let mut places: Vec<_> = (0..10).map(|_| list.join()).collect();
+        let waiting = |list: &WaitList| list.waiting.iter().map(|waiting| waiting.place).collect::<Vec<_>>();
+        for round in 0..2 {
+            for _ in 0..2 {
+                // The second wait of a reader replaces the first.
+                places.iter().for_each(|&place| drop(list.wait(place, 0, Waker::noop())));
+            }
+            assert_eq!(waiting(&list).len(), 10 - 3 * round);
+            for at in [1, 3, 0] {
+                let place = places.remove(at);
+                assert!(list.leave(place).is_some());
+                assert!(!waiting(&list).contains(&place), "{:?}", waiting(&list));
+            }
+            places.iter().for_each(|&place| drop(list.wait(place, 0, Waker::noop())));
+            assert_eq!(waiting(&list).len(), places.len(), "moved readers stay registered");
+            let mut taken = list.take();
+            assert_eq!((taken.len(), waiting(&list).len()), (places.len(), 0));
+            taken.clear();
+            list.reuse(taken);
+        }
+        places.into_iter().for_each(|place| assert!(list.leave(place).is_none()));
+        assert!(list.len() == 0 && list.at.is_empty());
+    }
+}
