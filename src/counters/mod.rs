@@ -1,7 +1,9 @@
 //! Counts of the process, and messages for operators.
 //!
 //! ```text
-//!  counter       counts since the start and gauges of open objects, read as a Snapshot
+//!  counter       the list of counts since the start and gauges of open objects
+//!  count         counting
+//!  snapshot      all numbers at one moment
 //!  labels        labels of measured requests
 //!  requests      results of measured requests by label set, read as Requests
 //!  histogram     distributions of durations and sizes
@@ -12,17 +14,22 @@
 //!
 //! Updates take no lock and do not allocate. Labels are bounded: they contain no path or header value.
 
+mod count;
 mod counter;
 mod histogram;
 pub(crate) mod labels;
 pub(crate) mod log;
 pub(crate) mod requests;
 mod shard;
+mod snapshot;
 pub(crate) mod span;
 pub(crate) mod token_bucket;
 
-pub use counter::{Counter, Snapshot, count};
-pub(crate) use counter::{Gauge, Present, QUEUED};
+pub use count::count;
+pub(crate) use count::{Present, QUEUED};
+pub use counter::Counter;
+pub(crate) use counter::Gauge;
 pub use histogram::{Bucket, Histogram, Quantile};
 pub use labels::ResponseOutcome;
 pub use requests::{Requests, Responses};
+pub use snapshot::Snapshot;
