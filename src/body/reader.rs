@@ -33,6 +33,7 @@ use crate::sys::call::Wait;
 use crate::sys::caps::is_disabled;
 use crate::sys::errno::Errno;
 use crate::sys::fd::AsFd;
+use crate::sys::page_cache;
 
 /// Maximum length of a range that is read, not mapped: copying so few bytes costs less than a mapping for one response,
 /// 17 against 21 us for 64 KiB.
@@ -278,7 +279,7 @@ impl Reader {
     }
 
     fn is_warm(&self, range: Range<u64>) -> bool {
-        call::is_resident(self.file.as_fd(), range.start, range.end - range.start)
+        page_cache::is_resident(self.file.as_fd(), range.start, range.end - range.start)
     }
 
     fn window_at(&mut self, at: u64) -> Option<&Window> {

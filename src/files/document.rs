@@ -22,7 +22,7 @@ use crate::buf::origin::{self, Mapping};
 use crate::fs::File;
 use crate::sys::call::Wait;
 use crate::sys::fd::AsFd;
-use crate::sys::{call, map};
+use crate::sys::{call, map, page_cache};
 
 /// Maximum length of a file that is kept mapped, warmed and sent as one frame.
 const WHOLE: u64 = 256 << 10;
@@ -120,7 +120,7 @@ impl Document {
 
     pub(super) fn is_warm(&self) -> bool {
         match self.kept {
-            Kept::Whole(..) => call::is_resident(self.file.as_fd(), 0, self.len()),
+            Kept::Whole(..) => page_cache::is_resident(self.file.as_fd(), 0, self.len()),
             Kept::Nothing | Kept::Window(_) => true,
         }
     }
@@ -196,7 +196,9 @@ impl Kept {
         let Ok(mapping) = Mapping::new(Arc::clone(file.shared()), 0, len as usize) else { return Ok(Self::Nothing) };
         let Some(share) = share else { return Ok(Self::Window(mapping)) };
         match wait {
-            Wait::Never if !call::is_resident(file.as_fd(), 0, len) => return Err(io::ErrorKind::WouldBlock.into()),
+            Wait::Never if !page_cache::is_resident(file.as_fd(), 0, len) => {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
             Wait::Never => {}
             Wait::ForDisk => call::warm_blocking(file.as_fd(), 0, len)?,
         }

@@ -7,6 +7,7 @@ use crate::buf::pool::Lease;
 use crate::sys::call;
 use crate::sys::call::Wait;
 use crate::sys::fd::BorrowedFd;
+use crate::sys::page_cache;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
@@ -79,7 +80,7 @@ pub(crate) fn fill_uncached(lease: &mut Lease, file: BorrowedFd<'_>, offset: u64
 /// Appends up to `len` bytes of `file` from `offset` to `lease` with one call. `None` if the first of them is not in
 /// the page cache, 0 at the end of the file.
 pub(super) fn read(lease: &mut Lease, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Option<usize>> {
-    match lease.read_exactly_with(|spare| call::read_nowait(file, &mut spare[..len], offset)) {
+    match lease.read_exactly_with(|spare| page_cache::read_nowait(file, &mut spare[..len], offset)) {
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
         read => read.map(Some),
     }

@@ -4,7 +4,7 @@
 //!  caps      capabilities of this machine, probed at first use, with the reason for every "no"
 //!  clock     a cheap clock
 //!  cpu       CPU affinity of threads
-//!  call      typed system calls: send, receive, sendfile, read without waiting, open beneath
+//!  call      typed system calls: send, receive, sendfile, open beneath
 //!  dir       names in a directory
 //!  errno     error numbers
 //!  exit      the handler for process exit
@@ -14,6 +14,7 @@
 //!  lock      locks of open files
 //!  memory    memory that this process may use
 //!  mounts    file systems that contact a server or a process
+//!  page_cache  reads from the page cache only, and what is in it
 //!  path      calls on paths, which may wait for the disk
 //!  peer      whether work on a file may wait for a peer
 //!  probe     the probes of `caps`
@@ -55,6 +56,7 @@ pub(crate) mod map;
 #[cfg(feature = "files")]
 pub(crate) mod memory;
 pub(crate) mod mounts;
+pub(crate) mod page_cache;
 pub(crate) mod path;
 pub(crate) mod peer;
 mod probe;

@@ -6,6 +6,7 @@ use crate::report::report;
 use crate::runtime::{DriverBuilder, Io};
 use crate::skips::skip;
 use crate::sys::caps::{Capabilities, Support};
+use crate::sys::page_cache;
 use http_body::Body;
 use http_body_util::BodyExt;
 use std::io::Write;
@@ -62,14 +63,14 @@ async fn a_cold_file_is_warmed_step_by_step_with_the_same_bytes() {
     let (std, file, bytes) = file(3 << 20);
     cool(&std);
     let mut reader = Reader::new(file.clone());
-    if call::is_resident(std.as_fd(), 0, 3 << 20) {
+    if page_cache::is_resident(std.as_fd(), 0, 3 << 20) {
         return crate::skips::tell("a cold file: this file system ignores POSIX_FADV_DONTNEED");
     }
     let mut range = 0..3u64 << 20;
     let first = std::future::poll_fn(|cx| reader.poll_next(cx, &mut range)).await.unwrap();
     let step = if programs::has_ring() { 256 << 10 } else { 1 << 20 };
     assert_eq!(first.len(), step);
-    let read_ahead = call::is_resident(std.as_fd(), step as u64, step as u64);
+    let read_ahead = page_cache::is_resident(std.as_fd(), step as u64, step as u64);
     assert!(
         read_ahead || reader.job.is_some() || !reader.read_ahead.is_empty(),
         "the next step was not loaded while this one is sent"
@@ -197,7 +198,7 @@ async fn a_window_that_was_torn_is_an_error_though_the_file_is_long_again() {
 }
 
 fn cached_pages(file: &std::fs::File, len: u64) -> usize {
-    (0..len / PAGE).filter(|page| call::is_resident(file.as_fd(), page * PAGE, PAGE)).count()
+    (0..len / PAGE).filter(|page| page_cache::is_resident(file.as_fd(), page * PAGE, PAGE)).count()
 }
 
 /// Reads a cold file and one that is in memory. Returns the numbers of pages of both in the page cache afterwards.

@@ -14,6 +14,7 @@ use crate::copy::pump::{SMALL, Stroke};
 use crate::fs::Step;
 use crate::sys::call;
 use crate::sys::fd::AsFd;
+use crate::sys::page_cache;
 
 /// Number of bytes of a file that one call sends after checking that they are in the page cache.
 const WINDOW: u64 = 1 << 20;
@@ -74,7 +75,7 @@ impl Engine {
             return Ok(Some(room.min(WINDOW)));
         }
         if at >= self.warm {
-            if !call::is_resident(open.file.as_fd(), at, len) {
+            if !page_cache::is_resident(open.file.as_fd(), at, len) {
                 let file = Arc::clone(&open.file);
                 self.start(move || jobs::warm(&file, at, len))?;
                 return Ok(None);

@@ -45,6 +45,8 @@ pub(crate) mod mounts;
 #[cfg(feature = "fs")]
 mod open;
 #[cfg(feature = "fs")]
+pub(crate) mod page_cache;
+#[cfg(feature = "fs")]
 pub(crate) mod path;
 #[cfg(feature = "fs")]
 pub(crate) mod peer;

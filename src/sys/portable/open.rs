@@ -15,11 +15,6 @@ use super::retry::escape;
 use super::status::Statx;
 use super::{borrow, file};
 
-/// `WouldBlock`: no read can refuse to wait.
-pub(crate) fn read_nowait(_: BorrowedFd<'_>, _: &mut [u8], _: u64) -> io::Result<usize> {
-    Err(io::ErrorKind::WouldBlock.into())
-}
-
 /// Whether a read may wait for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
@@ -34,11 +29,6 @@ pub(crate) fn read_uncached(_: BorrowedFd<'_>, _: &mut [u8], _: u64, _: Wait) ->
 
 /// Does nothing: the system drops pages by itself.
 pub(crate) fn drop_cached(_: BorrowedFd<'_>, _: u64, _: u64) {}
-
-/// Returns `false`: cached pages are not queried.
-pub(crate) fn is_resident(_: BorrowedFd<'_>, _: u64, _: u64) -> bool {
-    false
-}
 
 /// Does nothing: only mappings are warmed.
 pub(crate) fn warm_blocking(_: BorrowedFd<'_>, _: u64, _: u64) -> io::Result<()> {
