@@ -42,7 +42,7 @@ fn reached<'a>(graph: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &'a str) -> B
 
 /// Returns the module of a path: `net` for `src/net/mod.rs`, `net/stream` for `src/net/stream.rs`.
 fn module(path: &str) -> String {
-    let inside = path.strip_prefix("src/").and_then(|path| path.strip_suffix(".rs")).expect("a source");
+    let inside = path.split_once("src/").and_then(|(_, path)| path.strip_suffix(".rs")).expect("a source");
     inside.strip_suffix("/mod").unwrap_or(inside).to_owned()
 }
 
@@ -124,19 +124,24 @@ fn absolute(name: &str, path: &str) -> Option<String> {
     Some(base.join("/"))
 }
 
-/// Returns the file that defines the target of a path, through one re-export.
+/// Returns the file that defines the target of a path, through re-exports.
 fn target<'a>(files: &'a BTreeMap<String, String>, uses: &BTreeMap<&str, Vec<String>>, path: &str) -> Option<&'a str> {
     let owner = |path: &str| {
         let mut ends = [path.len()].into_iter().chain(path.rmatch_indices('/').map(|(at, _)| at));
         let found = ends.find_map(|end| files.get_key_value(&path[..end]));
         found.map(|(name, _)| name.as_str())
     };
-    let file = owner(path)?;
+    let mut file = owner(path)?;
     if path == file {
         // The module itself, whose items are named by it.
         return Some(file);
     }
     let item = path[file.len()..].strip_prefix('/').filter(|item| !item.contains('/'))?;
-    let exported = uses[file].iter().find(|other| other.ends_with(&format!("/{item}")) && owner(other) != Some(file));
-    Some(exported.and_then(|other| owner(other)).unwrap_or(file))
+    // A folder re-exports from its files, and a module from its folders.
+    for _ in 0..3 {
+        let exports = |other: &&String| other.ends_with(&format!("/{item}")) && owner(other) != Some(file);
+        let Some(other) = uses[file].iter().find(exports).and_then(|other| owner(other)) else { break };
+        file = other;
+    }
+    Some(file)
 }

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     // Both ends and all contenders in Rust have the same cryptography.
     cryptography::default_provider().install_default().expect("called first");
     cli::exit(match args.command {
-        None => run::run(&args.run),
+        None => run::run(&args.run, report::write),
         Some(Command::Compare { before, after }) => report::compare(&before, &after),
         Some(Command::Numbers { run, into, print, check }) => {
             let purpose = match (print, check) {

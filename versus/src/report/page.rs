@@ -1,55 +1,19 @@
 //! The page: one HTML document without scripts or other files.
 
 mod cells;
+mod styles;
 mod tables;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::frontier::frontiers;
-use super::summary::{OURS, Outcome, Summary, advice};
-use super::svg::{marker, number};
+use super::summary::{Outcome, Summary, advice};
+use super::svg::number;
 use crate::run::Results;
+use styles::{Styles, slug};
 use tables::{advice_table, frontiers_table, losses_table, overview};
 
 const STYLE: &str = include_str!("style.css");
-
-/// Servers and their styles, the same on the whole page.
-#[derive(Debug)]
-struct Styles<'a>(Vec<&'a str>);
-
-impl<'a> Styles<'a> {
-    fn of(summaries: &'a [Summary<'a>]) -> Self {
-        let mut names = Vec::new();
-        for row in summaries.iter().flat_map(|summary| &summary.rows) {
-            if !names.contains(&row.name) {
-                names.push(row.name);
-            }
-        }
-        // A server that failed in the first cell keeps its place before ours otherwise.
-        names.sort_by_key(|name| *name != OURS);
-        Self(names)
-    }
-
-    fn style(&self, name: &str) -> usize {
-        self.0.iter().position(|known| *known == name).unwrap_or(0)
-    }
-
-    /// Names the servers that `has` wants, with their markers.
-    fn legend(&self, has: impl Fn(&str) -> bool) -> Markup {
-        html! {
-            ul.legend {
-                @for (style, name) in self.0.iter().enumerate().filter(|(_, name)| has(name)) {
-                    li { svg viewBox="0 0 14 14" aria-hidden="true" { (marker(style, 7.0, 7.0, 5.0)) } (name) }
-                }
-            }
-        }
-    }
-}
-
-/// Returns a name that stands in an id and in a link.
-fn slug(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
-}
 
 /// Returns the page of a run, with links to its raw results beside it.
 pub(super) fn page(results: &Results, summaries: &[Summary<'_>], raw: &[String]) -> String {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::record::Plan;
+use super::plan::Plan;
 use crate::load::Protocol;
 
 /// One measurement of all servers.

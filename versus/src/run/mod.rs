@@ -6,11 +6,13 @@ mod exec;
 mod interrupt;
 mod machine;
 mod peers;
+mod plan;
 mod process;
 mod record;
 mod round;
 mod site;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub(crate) use cell::{Cell, Unit, Work, size};
@@ -18,11 +20,12 @@ pub(crate) use exec::exec;
 pub(crate) use record::{Calls, Record, Results, Skipped};
 
 use crate::options::RunOptions;
-use crate::{report, say};
+use crate::say;
 use interrupt::Interrupt;
 use machine::{Cpus, Machine};
 use peers::Contender;
-use record::{Header, Journal, Line, Plan, UNCOUNTED};
+use plan::Plan;
+use record::{Header, Journal, Line, UNCOUNTED};
 use site::Site;
 
 /// Time that starting, connecting and warming up takes beside a round, for the first estimate of the time left.
@@ -32,7 +35,11 @@ const CONNECT: f64 = 0.0003;
 /// Time of a pass that counts system calls.
 const COUNT: f64 = 1.5;
 
-pub(crate) fn run(options: &RunOptions) -> Result<(), String> {
+/// Measures, and passes the results and the file of their lines to `report`, also if it is interrupted.
+pub(crate) fn run(
+    options: &RunOptions,
+    report: impl FnOnce(&Results, &Path) -> Result<(), String>,
+) -> Result<(), String> {
     std::fs::create_dir_all(&options.out).map_err(|e| format!("--out {}: {e}", options.out.display()))?;
     let cpus = Cpus::get()?;
     let interrupt = Interrupt::install()?;
@@ -75,7 +82,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<(), String> {
     let measured = measure(&cells, &contenders, &plan, &cpus, &site, &interrupt, &mut journal);
     drop(site);
     let (path, results) = journal.finish();
-    report::write(&results, &path)?;
+    report(&results, &path)?;
     match measured {
         Err(Stopped::Interrupted) => Err(format!("interrupted; continue with --resume {}", path.display())),
         Err(Stopped::Failed(e)) => Err(e),

@@ -2,18 +2,21 @@
 
 mod go;
 mod haproxy;
+mod installed;
 mod nginx;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::cell::{Behind, Cell, Work};
+use super::cell::{Cell, Work};
 use super::machine::says;
+use super::plan::Plan;
 use super::process::{Launch, free_port};
-use super::record::{Plan, Skipped};
+use super::record::Skipped;
 use super::site::Site;
 use crate::load::Protocol;
+use installed::NOT_FOUND;
 use nginx::Nginx;
 
 /// A server of the comparison.
@@ -92,8 +95,6 @@ pub(super) fn find(plan: &Plan, dir: &Path) -> Result<(Vec<Contender>, Vec<Skipp
     Ok((found, absent))
 }
 
-const NOT_FOUND: &str = "not installed";
-
 /// Returns the server behind a relay or a proxy.
 pub(super) fn origin(site: &Site) -> Result<Launch, String> {
     own(NAMES[0], &[], site, 1)
@@ -159,9 +160,4 @@ impl Contender {
         let variables = vec![("GOMAXPROCS".to_owned(), cell.workers.to_string())];
         Ok(Launch { program: program.into(), arguments, variables, address: Some(address) })
     }
-}
-
-/// Returns the directory of the sources of servers in other languages.
-fn sources() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/peers"))
 }

@@ -10,34 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
 use super::machine::Machine;
-use crate::options::RunOptions;
-
-/// Options that decide what is measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Plan {
-    pub(crate) quick: bool,
-    pub(crate) sweep: bool,
-    pub(crate) only: Vec<String>,
-    pub(crate) with: Vec<String>,
-    pub(crate) seconds: f64,
-    pub(crate) rounds: u32,
-    pub(crate) calls: bool,
-}
-
-impl Plan {
-    pub(super) fn new(options: &RunOptions) -> Self {
-        let RunOptions { quick, sweep, only, with, seconds, rounds, no_calls, .. } = options.clone();
-        Self {
-            quick,
-            sweep,
-            only,
-            with,
-            seconds: seconds.unwrap_or(if quick { 0.4 } else { 1.0 }),
-            rounds: rounds.unwrap_or(if quick { 5 } else { 7 }),
-            calls: !no_calls,
-        }
-    }
-}
+use super::plan::Plan;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Header {

@@ -12,8 +12,9 @@ use super::exec::pin;
 use super::interrupt::Interrupt;
 use super::machine::Cpus;
 use super::peers::{self, Contender};
+use super::plan::Plan;
 use super::process::Server;
-use super::record::{Calls, Plan, Record};
+use super::record::{Calls, Record};
 use super::site::{self, Site};
 use crate::load::{self, Gauge, Job};
 

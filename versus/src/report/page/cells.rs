@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
+use super::styles::{Styles, slug};
 use super::tables::figures;
-use super::{Styles, slug};
 use crate::report::statistics::Estimate;
 use crate::report::summary::{Metric, SHARES, Summary};
 use crate::report::svg::{Bar, Plot, Series, bars, number};

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{Styles, slug};
+use super::styles::{Styles, slug};
 use crate::report::frontier::{Frontier, State};
 use crate::report::statistics::{Estimate, Verdict};
 use crate::report::summary::{Advice, Metric, OURS, Outcome, SHARES, Summary, recommendation};

@@ -5,7 +5,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Cell, Launch, NOT_FOUND, Site, Work, says, sources};
+use super::installed::NOT_FOUND;
+use crate::run::cell::{Cell, Work};
+use crate::run::machine::says;
+use crate::run::process::Launch;
+use crate::run::site::Site;
 
 /// Builds the server into a directory.
 pub(super) fn build(dir: &Path) -> Result<PathBuf, String> {
@@ -39,4 +43,9 @@ pub(super) fn launch(program: &Path, cell: &Cell, site: &Site, to: Option<Socket
     }
     let variables = vec![("GOMAXPROCS".to_owned(), cell.workers.to_string())];
     Launch { program: program.to_owned(), arguments, variables, address: None }
+}
+
+/// Returns the directory of the sources of servers in other languages.
+fn sources() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/peers"))
 }

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Cell, Launch, NOT_FOUND, Site};
-use crate::run::process::free_port;
+use super::installed::NOT_FOUND;
+use crate::run::cell::Cell;
+use crate::run::process::{Launch, free_port};
+use crate::run::site::Site;
 
 pub(super) fn find() -> Result<PathBuf, String> {
     // Where it is installed for administrators only.

@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Behind, Cell, Launch, NOT_FOUND, Site, Work};
+use super::installed::NOT_FOUND;
 use crate::load::Protocol;
-use crate::run::process::free_port;
+use crate::run::cell::{Behind, Cell, Work};
+use crate::run::process::{Launch, free_port};
+use crate::run::site::Site;
 
 /// nginx as it was built here.
 #[derive(Debug)]
@@ -137,7 +139,7 @@ mod tests {
     #[test]
     fn what_it_was_built_with_decides_what_it_does() {
         let cell = |name: &str| {
-            let plan = crate::run::record::Plan::default();
+            let plan = crate::run::plan::Plan::default();
             crate::run::cell::matrix(&plan, 2).into_iter().find(|cell| cell.name == name).unwrap()
         };
         let built = "nginx version: nginx/1.22.1\nconfigure arguments: --modules-path=/m --with-http_ssl_module \
