@@ -155,14 +155,11 @@ pub mod internal {
     pub use crate::counters::{Counter, count};
     #[cfg(feature = "server")]
     pub use crate::middleware::measure::request_id::RequestId;
-    pub use crate::net::stream::owed::Owed;
-    pub use crate::net::stream::stream::Rewind;
+    pub use crate::net::stream::{Owed, Rewind};
     #[cfg(feature = "server")]
-    pub use crate::server::request::body_error::status_of;
+    pub use crate::server::request::{Host, Name, status_of};
     #[cfg(feature = "server")]
-    pub use crate::server::request::host::{Host, Name};
-    #[cfg(feature = "server")]
-    pub use crate::server::response::framing::{Framing, is_events};
+    pub use crate::server::response::{Framing, is_events};
     /// Who the client of a request is.
     #[cfg(feature = "server")]
     pub mod identity {

@@ -28,6 +28,18 @@
 //! writes gather while they keep coming, at most for the listener's gather limit, and leave in one call. Long slices
 //! are never copied. Otherwise the streams behave like tokio's; [`TcpStream`] lists the exceptions.
 
+// From the top down; imports run downwards only:
+//
+//   connect/       connecting by name, for HTTP clients
+//   listen/        listeners
+//   stream/        streams, their handles, and how they receive
+//   egress/        the sending side of a stream
+//   options        options of a stream, with the setters that builders share
+//   pace           rates
+//   profile        how much the kernel holds for a peer
+//   stats          the numbers of a connection
+//   send_strategy  the path of the bytes
+
 mod connect;
 mod egress;
 mod listen;

@@ -12,6 +12,21 @@
 //! | know who the client is | [`Serve::on_connection`], [`Peer`]; behind proxies [`Trusted`] |
 //! | serve TLS | `tls::Tls` (features `tls-…`) |
 
+// From the top down; imports run downwards only:
+//
+//   cores, serve      what users call
+//   until_drain       ends endless responses when the server drains
+//   accept/           accepts connections: who may come in, and who the client is
+//   watch/            limits that depend on time, checked for all connections
+//   connection/       the steps of a connection
+//   request/          a request, from hyper to the service
+//   response/         a response, from the service to hyper or to the stream
+//   drain             the signal that the server drains, and what became of its connections
+//   state/            what connections, requests and the reaper share
+//   limits, trusted   what users set
+//   error, lock       used by all
+//   tls/              TLS: configuration, certificates, streams
+//
 //  listener ─▶ server: accepts ─┬─ over a limit: answered or reset (conn_limiter, refuse)
 //                               └─▶ a task for each connection: version ─▶ hyper ─▶ adapter ─▶ your service
 //                                        │ ▲                       ▲  │     └ request_body in, answer out

@@ -12,6 +12,16 @@
 //! An event is encoded once, and compressed once if a reader takes it so. A reader keeps the number of the event it reads
 //! next, so queued events are in the ring, once for all readers.
 
+// From the top down; imports run downwards only:
+//
+//   hub/     sending events, and answering requests for them
+//   body/    a reader: its body, its position, its replay
+//   log/     events that outlive the process, or that several processes share
+//   ring/    what a hub, its log and its readers share
+//   wake/    waking readers, and writing to their connections
+//   event/   events and their encoded forms
+//   stats, error, lock
+//
 //  Hub::send ─▶ event ─bytes─▶ ring ◀─cursor─ body ─frames─▶ hyper
 //      └─▶ one wake_task per runtime ─▶ wait_list ┘ wakes
 //  log ─Sink─▶ ring    log ─replay─▶ replay_cursor ─▶ body

@@ -4,6 +4,13 @@
 //! and so waits for an answer, if gathering is off, or if it carries a long slice of unknown origin. Other writes are
 //! queued: short slices are copied, slices of known origin are kept by reference.
 //!
+//! - this file: writes, and the decision whether they gather.
+//! - `state`: what the lock protects; `high_water`: the mark above which writers wait.
+//! - `socket_writer`: the system calls. `flush`: at the end of a turn, and when the socket has room.
+//! - `ready`: waiting for room. `raw`, `outlet`: sends by the caller, and by another task.
+//! - `seen`, `leaving`, `tune`: what a handle sees and changes.
+//! - `failure`, `close`, `linger`, `held_open`, `exit`: the ends.
+//!
 //! Invariants:
 //! 1. Bytes leave in the order in which writes returned: every sender holds the lock and sends the queue first.
 //! 2. While `blocked`, the writer's waker is armed with the runtime's driver, and nothing is sent before it is called.

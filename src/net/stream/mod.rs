@@ -19,11 +19,11 @@ mod halves;
 mod handle;
 #[cfg_attr(not(uring), path = "no_ingress.rs")]
 mod ingress;
-pub(crate) mod owed;
+mod owed;
 mod peer_addr;
 mod readiness;
 mod recv_buf;
-pub(crate) mod stream;
+mod stream;
 mod tcp;
 mod tcp_options;
 #[cfg(unix)]
@@ -34,10 +34,11 @@ pub use counted_io::CountedIo;
 pub use credentials::Credentials;
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use handle::{Closing, Handle};
-pub(crate) use owed::Owed;
+pub use owed::Owed;
 pub use peer_addr::PeerAddr;
+pub use stream::Rewind;
 pub(super) use stream::Stream;
-pub(crate) use stream::{Rewind, Seen, TakeOver};
+pub(crate) use stream::{Seen, TakeOver};
 pub use tcp::TcpStream;
 #[cfg(unix)]
 pub use unix::UnixStream;

@@ -7,12 +7,13 @@
 //! - `http_service`: the services that a server accepts.
 
 mod adapter;
-pub(crate) mod body_error;
-pub(crate) mod host;
+mod body_error;
+mod host;
 mod http_service;
 mod request_body;
 
 pub(super) use adapter::{Adapter, is_grpc};
-pub use body_error::BodyError;
+pub use body_error::{BodyError, status_of};
+pub use host::{Host, Name};
 pub use http_service::HttpService;
 pub use request_body::RequestBody;

@@ -5,8 +5,9 @@
 //! - `takeover`: a pending body, written in this framing.
 
 mod answer;
-pub(crate) mod framing;
+mod framing;
 mod takeover;
 
 pub(super) use answer::{Answered, answered, refused};
-pub(super) use framing::{Exchange, is_events};
+pub(super) use framing::Exchange;
+pub use framing::{Framing, is_events};
