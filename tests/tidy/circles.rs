@@ -41,20 +41,20 @@ fn reached<'a>(graph: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &'a str) -> B
 }
 
 /// Returns the module of a path: `net` for `src/net/mod.rs`, `net/stream` for `src/net/stream.rs`.
-fn module(path: &str) -> String {
+pub(crate) fn module(path: &str) -> String {
     let inside = path.split_once("src/").and_then(|(_, path)| path.strip_suffix(".rs")).expect("a source");
     inside.strip_suffix("/mod").unwrap_or(inside).to_owned()
 }
 
 /// Returns the program text without unit tests.
-fn program(text: &str) -> String {
+pub(crate) fn program(text: &str) -> String {
     let code = code(text);
     let tests = code.find("#[cfg(test)]\nmod tests {").unwrap_or(code.len());
     code[..tests].to_owned()
 }
 
 /// Returns the paths that a file imports, from the root of the crate.
-fn uses(name: &str, code: &str) -> Vec<String> {
+pub(crate) fn uses(name: &str, code: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut start = 0;
     for line in code.split_inclusive('\n') {
@@ -100,7 +100,7 @@ fn flatten(prefix: &str, tree: &str, found: &mut impl FnMut(&str)) {
 
 /// Returns a path from the root of the crate, with `/`, if it is in the crate. In a `mod.rs` paths may begin at its
 /// modules.
-fn absolute(name: &str, path: &str) -> Option<String> {
+pub(crate) fn absolute(name: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = path.split("::").map(str::trim).collect();
     let mut base: Vec<&str> = name.split('/').collect();
     match parts[0] {

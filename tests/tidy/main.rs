@@ -7,6 +7,7 @@ use std::path::Path;
 
 mod budget;
 mod circles;
+mod folders;
 mod lex;
 
 use lex::{code, ident, is_unsafe, line_of, words};
@@ -410,6 +411,14 @@ fn no_files_import_each_other_in_a_circle() {
     assert!(found.is_empty(), "move what two files share into a file of its own:\n{}\n", found.join("\n"));
 }
 
+#[test]
+fn imports_inside_a_module_run_downwards() {
+    let sources = sources();
+    let found = folders::FOLDERS.iter().flat_map(|(module, order)| folders::upwards(module, order, &sources));
+    let wrong: Vec<String> = found.collect();
+    assert!(wrong.is_empty(), "the order is in tests/tidy/folders.rs\n{}\n", wrong.join("\n"));
+}
+
 /// Tests of the rules: each finds its targets, and nothing else.
 mod rules {
     use super::*;
@@ -500,6 +509,29 @@ mod rules {
             file("src/a/d.rs", "use super::b::B;\n#[cfg(test)]\nmod tests {\n    use crate::a::c;\n}"),
         ];
         assert_eq!(circles::circles(&files), [["a/b", "a/c"]]);
+    }
+
+    #[test]
+    fn imports_inside_a_module_are_ordered() {
+        let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+        let wrong = |text: &str| {
+            let files = [
+                file("src/a/mod.rs", "pub use top::{C, E};\nmod low;\nmod top;"),
+                file("src/a/top/mod.rs", "pub use c::C;\nmod c;"),
+                file("src/a/top/c.rs", "use crate::a::low::D;\nuse super::E;"),
+                file("src/a/low.rs", text),
+            ];
+            folders::upwards("a", &["top", "low"], &files)
+        };
+        for text in ["use crate::b::C;", "// crate::a::top", "#[cfg(test)]\nmod tests {\n    use super::super::C;\n}"] {
+            assert_eq!(wrong(text), [""; 0], "{text}");
+        }
+        for text in
+            ["use super::top::C;", "use crate::a::{C, low};", "fn f() { crate::a::top::c() }", "fn f() { super::E }"]
+        {
+            assert_eq!(wrong(text).len(), 1, "{text}");
+        }
+        assert_eq!(folders::upwards("a", &[], &[file("src/a/low.rs", "")]).len(), 1, "not in the order");
     }
 
     #[test]
