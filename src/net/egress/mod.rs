@@ -31,7 +31,7 @@ use tokio::runtime::Handle;
 use tokio::task::coop;
 
 pub(super) use self::held_open::HeldOpen;
-pub(crate) use self::seen::Leaving;
+pub(crate) use self::leaving::Leaving;
 use self::state::EgressState;
 use super::options::{Options, Receive};
 use super::profile::{Profile, ProfileCell};
@@ -53,6 +53,7 @@ mod failure;
 mod flush;
 mod held_open;
 mod high_water;
+mod leaving;
 mod linger;
 pub(super) mod outlet;
 mod raw;

@@ -7,19 +7,11 @@ use std::task::{Context, Poll, ready};
 use super::super::send_strategy::SendStrategy;
 use super::super::stats::{Pulse, Record, StreamStats};
 use super::Egress;
+use super::leaving::Leaving;
 use crate::sys::fd::AsFd;
 use crate::sys::socket;
 use crate::sys::socket::PeerActivity;
 use crate::sys::watch;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaving {
-    /// The peer has closed its sending side, behind bytes that were not read.
-    Unread,
-    /// The peer has closed its sending side. It may still read.
-    Half,
-    Gone,
-}
 
 impl Egress {
     pub(in crate::net) fn id(&self) -> u64 {

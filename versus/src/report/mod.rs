@@ -5,6 +5,7 @@ mod frontier;
 mod page;
 mod plausible;
 mod results;
+mod save;
 mod statistics;
 mod summary;
 mod svg;
@@ -12,11 +13,11 @@ mod svg;
 mod tests;
 mod text;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::run::Results;
 use crate::say;
+use save::save;
 use summary::Summary;
 
 pub(crate) use compare::compare;
@@ -41,10 +42,6 @@ fn write_page(results: &Results, summaries: &[Summary<'_>], path: &Path) -> Resu
     let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
     save(&page, page::page(results, summaries, &names).as_bytes())?;
     Ok(page)
-}
-
-fn save(path: &Path, bytes: &[u8]) -> Result<(), String> {
-    fs::write(path, bytes).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// Writes the page of a run again.

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use super::save::save;
 use super::summary::Summary;
-use super::{plausible, save, text};
+use super::{plausible, text};
 use crate::run::Results;
 use crate::say;
 
