@@ -160,32 +160,4 @@ fn run() {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::IoSlice;
-    use std::task::{Context, Waker};
-
-    use super::super::super::options::Options;
-    use super::*;
-    use crate::runtime::Turn;
-
-    #[tokio::test]
-    async fn a_peer_that_takes_nothing_in_time_is_given_up() {
-        let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
-        let options = Options { high: 1 << 20, ..Options::default() };
-        let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), options).unwrap();
-        let piece = [IoSlice::new(&[7; 16 << 10]); 64];
-        assert!(egress.poll_write(&mut Context::from_waker(Waker::noop()), &piece).is_ready());
-        assert!(poll_fn(|cx| std::task::Poll::Ready(egress.poll_drained(cx, Reason::Dropped))).await.is_pending());
-        let task = tokio::spawn(Lingering::new(Arc::clone(&egress), None).run());
-        let start = Instant::now();
-        let mut watched = Watched { egress: Arc::downgrade(&egress), left: (usize::MAX, None), since: start };
-        assert!(watched.goes_on(start), "bytes have moved");
-        assert!(watched.goes_on(start + LINGER - CHECK));
-        assert!(!watched.goes_on(start + LINGER));
-        task.await.unwrap();
-        assert_eq!(egress.queued(), 0);
-        assert!(watched.goes_on(start + LINGER), "bytes have moved");
-        drop(egress);
-        assert!(!watched.goes_on(start + LINGER), "the stream has ended");
-    }
-}
+mod tests;

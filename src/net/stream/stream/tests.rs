@@ -1,0 +1,43 @@
+//! Unit tests of `stream`.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::net::listen::TcpListener;
+use crate::net::stream::tcp::TcpStream;
+
+/// Returns a connection with a small receive buffer and `bytes` unsent bytes, some of them in the stream's queue.
+async fn loaded(bytes: usize) -> (TcpStream, tokio::net::TcpStream) {
+    let listener = TcpListener::builder().high_mark(16 << 20).bind("127.0.0.1:0").await.unwrap();
+    socket2::SockRef::from(&listener).set_send_buffer_size(64 << 10).unwrap();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 << 10).unwrap();
+    let client = socket.connect(listener.local_addr().unwrap()).await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    for _ in 0..bytes / 1000 {
+        stream.write_all(&[7; 1000]).await.unwrap();
+    }
+    (stream, client)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_stream_is_kept_for_a_slow_reader() {
+    const BYTES: usize = 1_000_000;
+    let (stream, mut client) = loaded(BYTES).await;
+    let socket = socket2::SockRef::from(&stream).try_clone().unwrap();
+    drop(stream);
+    tokio::task::yield_now().await;
+    // The timeout would also count time with a closed window although the peer reads.
+    assert_eq!(socket.tcp_user_timeout().unwrap(), None);
+    drop(socket);
+    let (mut piece, mut got) = ([0; 20_000], 0);
+    loop {
+        match client.read(&mut piece).await.unwrap() {
+            0 => break,
+            n => got += n,
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    assert_eq!(got, BYTES);
+}

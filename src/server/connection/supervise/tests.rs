@@ -1,0 +1,44 @@
+//! Unit tests of `supervise`.
+
+use std::sync::Arc;
+use std::task::Context;
+
+use super::*;
+use crate::net::TcpListener;
+use crate::server::limits::Limits;
+use crate::server::state::{ConnLimiter, Open};
+
+/// Tells a connection once that its head is late, with or without a request by then.
+async fn told_late(has_request: bool) -> (Result<(), ShutdownPhase>, bool) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+    let (client, accepted) =
+        tokio::join!(tokio::net::TcpStream::connect(listener.local_addr().expect("its address")), listener.accept());
+    let (_client, (stream, _)) = (client.expect("connected"), accepted.expect("accepted"));
+    let limits = Arc::new(Limits::default());
+    let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+    let conn_state = ConnState::new(limits, stream.handle(), permit);
+    conn_state.raise(ShutdownPhase::TimedOut);
+    let mut open = has_request.then(|| Open::begin(&conn_state));
+    // The response ends when it is polled for the second time, and the connection with it.
+    let mut left = 2;
+    let mut connection = poll_fn(move |cx: &mut Context<'_>| {
+        if left == 0 {
+            return Poll::Ready(());
+        }
+        left -= 1;
+        if left == 0 {
+            open.take();
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    });
+    let finished = std::cell::Cell::new(false);
+    let ended = until_raised(&conn_state, ShutdownPhase::TimedOut, &mut connection, |_| finished.set(true)).await;
+    (ended, finished.get())
+}
+
+#[tokio::test]
+async fn a_request_that_arrives_in_the_meantime_is_answered() {
+    assert_eq!(told_late(false).await, (Err(ShutdownPhase::TimedOut), false));
+    assert_eq!(told_late(true).await, (Ok(()), true));
+}
