@@ -125,16 +125,19 @@ pub mod metrics;
 #[cfg(feature = "server")]
 pub mod middleware;
 pub mod net;
+#[cfg(feature = "fs")]
+mod ops;
+#[cfg_attr(not(uring), path = "ring/absent.rs")]
+mod ring;
 pub mod runtime;
 #[cfg(feature = "server")]
 pub mod server;
 #[cfg(feature = "sse")]
 pub mod sse;
 #[cfg_attr(portable, path = "sys/portable/mod.rs")]
+#[cfg_attr(not(portable), path = "sys/linux/mod.rs")]
 mod sys;
 pub mod testing;
-#[cfg_attr(not(feature = "fs"), path = "uring/absent.rs")]
-mod uring;
 
 pub use sys::caps::{Capabilities, Support};
 
@@ -199,7 +202,7 @@ pub mod internal {
 #[cfg(all(fuzzing, uring))]
 #[doc(hidden)]
 pub mod fuzzing {
-    pub use crate::uring::fuzz::ring;
+    pub use crate::ring::fuzz::ring;
 }
 
 #[cfg(test)]

@@ -18,19 +18,19 @@ use super::cached::{self, Filled, Looks};
 use super::error::{Error, Result, Step};
 use super::{Metadata, OpenOptions};
 use crate::buf::pool;
+use crate::ops::Operation;
+use crate::ops::open::Close;
+use crate::ops::program::Program;
+use crate::ops::rw::{Read, Write};
+use crate::ops::stat::Stat;
+use crate::ops::sync::{Allocate, SetLen, Sync};
+use crate::ops::vectored::{ReadVectored, WriteVectored};
 use crate::runtime::programs::{Alone, has_ring, looks_now, run};
 use crate::sys::errno::Errno;
 use crate::sys::fd;
 use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::flags::FallocateFlags;
 use crate::sys::{call, transfer};
-use crate::uring::op::Operation;
-use crate::uring::op::open::Close;
-use crate::uring::op::rw::{Read, Write};
-use crate::uring::op::stat::Stat;
-use crate::uring::op::sync::{Allocate, SetLen, Sync};
-use crate::uring::op::vectored::{ReadVectored, WriteVectored};
-use crate::uring::program::Program;
 
 /// Maximum length of a read that is tried at once, so that it delays no other task: about 10 us of copying.
 pub(super) const NOW_MAX: usize = 64 << 10;

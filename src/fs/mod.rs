@@ -79,10 +79,10 @@ pub use replace::{Replace, replace};
 pub use root::Root;
 pub use writer::FileWriter;
 
-pub use crate::uring::chain::OpenOptions;
+pub use crate::ops::chain::OpenOptions;
 
 /// Several file operations as one unit of work.
 pub mod chain {
-    pub use crate::uring::StepOutcome;
-    pub use crate::uring::chain::{Chain, ChainError, ChainPath, ChainReport};
+    pub use crate::ops::StepOutcome;
+    pub use crate::ops::chain::{Chain, ChainError, ChainPath, ChainReport};
 }

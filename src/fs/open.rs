@@ -5,6 +5,8 @@ use std::path::Path;
 
 use super::error::{Error, Result, Step};
 use super::file::{File, OPEN, perform};
+use crate::ops::chain::OpenOptions;
+use crate::ops::open::{Dir, Open};
 use crate::runtime::programs::looks_now;
 use crate::sys::caps::Capabilities;
 use crate::sys::errno::Errno;
@@ -13,8 +15,6 @@ use crate::sys::flags::{Mode, OFlags, ResolveFlags};
 use crate::sys::mounts;
 use crate::sys::path as sys_path;
 use crate::sys::path::{CWD, How, Name};
-use crate::uring::chain::OpenOptions;
-use crate::uring::op::open::{Dir, Open};
 
 impl OpenOptions {
     /// Opens a file. Follows symbolic links. For untrusted paths use [`Root`](super::Root).

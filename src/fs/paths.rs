@@ -8,11 +8,11 @@ use bytes::{Bytes, BytesMut};
 use super::error::{Error, Result, Step};
 use super::file::{CHANGE, File, perform};
 use super::replace::Replace;
+use crate::ops::open::Dir;
+use crate::ops::path::{Rename, Unlink};
 use crate::sys::flags::RenameFlags;
 use crate::sys::path as sys_path;
 use crate::sys::path::NameBuf;
-use crate::uring::op::open::Dir;
-use crate::uring::op::path::{Rename, Unlink};
 
 /// Length of a read behind the end that the file had when it was opened.
 const MORE: usize = 16 << 10;

@@ -11,9 +11,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
+use crate::ops::program::Program;
+use crate::ops::rw::Read;
 use crate::runtime::programs::{Alone, run};
-use crate::uring::op::rw::Read;
-use crate::uring::program::Program;
 
 pub(crate) const PIECE: u64 = 256 << 10;
 pub(crate) const DEPTH: usize = 2;

@@ -19,9 +19,9 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 
 use super::Turn;
 use super::blocking::BlockingTask;
-use crate::uring::driver::RingDriver;
-use crate::uring::peer_waits::MayWait;
-use crate::uring::program::Program;
+use crate::ops::peer_waits::MayWait;
+use crate::ops::program::Program;
+use crate::ring::driver::RingDriver;
 
 pub(super) enum ProgramPlace {
     Any,

@@ -1,7 +1,7 @@
 //! Running chains.
 
+use crate::ops::chain::{Chain, ChainError, ChainReport};
 use crate::runtime::programs::{Alone, run};
-use crate::uring::chain::{Chain, ChainError, ChainReport};
 
 impl Chain {
     /// Runs the steps and returns the outcome of each.

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::ring::net::send::SendOp;
 use crate::sys::thread::ThreadId;
-use crate::uring::net::send::SendOp;
 
 /// Number of checks without a new write after which a stream is flushed. Two, because the runtime may run the flusher
 /// before a stream's task in one turn and after it in the next: yielding tasks are woken last in, first out.

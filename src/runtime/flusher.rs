@@ -37,9 +37,9 @@ use super::reactor::{CompletionEvent, Reactor};
 use super::setup::{DriverBuilder, DriverInfo};
 use super::turns::{Flusher, Shard, ShardState, Turn};
 use crate::counters::log;
+use crate::ring::driver::RingDriver;
+use crate::ring::net::send::SendBatch;
 use crate::sys::thread;
-use crate::uring::driver::RingDriver;
-use crate::uring::net::send::SendBatch;
 
 /// Maximum number of streams flushed before other tasks get a chance to run.
 const FLUSH_BATCH: usize = 64;

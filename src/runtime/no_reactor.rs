@@ -6,8 +6,8 @@ use std::task::Context;
 use tokio::runtime::Builder;
 
 use super::setup::{DriverBuilder, RingInfo};
+use crate::ring::driver::RingDriver;
 use crate::sys::caps::{Capabilities, Support};
-use crate::uring::driver::RingDriver;
 
 #[derive(Debug)]
 pub(super) struct Reactor {

@@ -8,9 +8,9 @@ use super::admit::{self, ProgramPlace, admit};
 use super::blocking::BlockingTask;
 use super::{Io, Turn};
 use crate::counters::{Counter, count};
-use crate::uring::op::StepOutcome;
-use crate::uring::program::Program;
-use crate::uring::slots::Ended;
+use crate::ops::StepOutcome;
+use crate::ops::program::Program;
+use crate::ring::slots::Ended;
 
 /// Preference for a single program in the mode [`Io::Auto`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,13 +11,13 @@ use tokio::runtime::Builder;
 use super::setup::{DriverBuilder, Io, RingInfo};
 use crate::counters::log;
 use crate::counters::{Counter, count};
+use crate::ops::buffers;
+use crate::ring::driver::RingDriver;
 use crate::sys::caps::{Capabilities, Support};
 use crate::sys::fd::OwnedFd;
 use crate::sys::uring::Uring;
 use crate::sys::watch;
 use crate::sys::watch::Watched;
-use crate::uring::buffers;
-use crate::uring::driver::RingDriver;
 
 /// Maximum number of files that the chains of one ring can have open.
 const FILES: u32 = 256;

@@ -7,9 +7,9 @@ use std::{env, io};
 
 use crate::counters::log;
 #[cfg(feature = "fs")]
-use crate::sys::uring;
+use crate::ring::net::receive::Buffers;
 #[cfg(feature = "fs")]
-use crate::uring::net::receive::Buffers;
+use crate::sys::uring;
 
 /// Mode of file operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

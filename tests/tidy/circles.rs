@@ -40,10 +40,11 @@ fn reached<'a>(graph: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &'a str) -> B
     all
 }
 
-/// Returns the module of a path: `net` for `src/net/mod.rs`, `net/stream` for `src/net/stream.rs`.
+/// Returns the module of a path: `net` for `src/net/mod.rs`, `net/stream` for `src/net/stream.rs`. `src/sys/linux` holds
+/// the module `sys`.
 pub(crate) fn module(path: &str) -> String {
     let inside = path.split_once("src/").and_then(|(_, path)| path.strip_suffix(".rs")).expect("a source");
-    inside.strip_suffix("/mod").unwrap_or(inside).to_owned()
+    inside.strip_suffix("/mod").unwrap_or(inside).replace("sys/linux", "sys")
 }
 
 /// Returns the program text without unit tests.

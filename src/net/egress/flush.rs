@@ -15,14 +15,14 @@ use super::super::stats::Reason;
 use super::socket_writer;
 use super::{Egress, EgressState};
 use crate::counters::{Counter, count};
+#[cfg(uring)]
+use crate::ops::Target;
+#[cfg(uring)]
+use crate::ring::net::send::SendOp;
 use crate::runtime::{Flush, Io};
 #[cfg(uring)]
 use crate::sys::call::IOV_LIMIT;
 use crate::sys::errno::Errno;
-#[cfg(uring)]
-use crate::uring::net::send::SendOp;
-#[cfg(uring)]
-use crate::uring::op::Target;
 
 impl Egress {
     /// Resumes sending: the socket has room, or the rate allows it.

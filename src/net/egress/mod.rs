@@ -39,12 +39,12 @@ use super::send_strategy::{SendStrategy, StrategySwitch};
 use super::stats::{KernelStats, Reason, Record, StreamStats};
 use crate::buf::origin::{Origin, OriginSlice, OriginSlices};
 use crate::buf::queue::Queue;
+use crate::ring::net::ZeroCopy;
 use crate::runtime::{DirtyRef, Flush, Turn};
 use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::socket;
 use crate::sys::watch::Watched;
-use crate::uring::net::ZeroCopy;
 use socket_writer::{SendFailure, SocketWriter};
 
 mod close;

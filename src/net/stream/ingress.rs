@@ -25,13 +25,13 @@ use tokio::task::coop;
 use super::recv_buf::{RecvBuf, poll_plain};
 use crate::net::egress::{Egress, HeldOpen};
 use crate::net::send_strategy::SendStrategy;
+use crate::ring::driver::RingDriver;
+use crate::ring::key::Key;
+use crate::ring::net::receive::{Answer, Arrival, Ending, Receiver};
 use crate::runtime::Turn;
 use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, BorrowedFd};
 use crate::sys::uring::Chunk;
-use crate::uring::driver::RingDriver;
-use crate::uring::key::Key;
-use crate::uring::net::receive::{Answer, Arrival, Ending, Receiver};
 
 /// Number of unread bytes of one connection at which its receive is stopped, until they are read.
 const CREDIT: usize = 64 << 10;

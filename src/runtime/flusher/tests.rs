@@ -135,7 +135,7 @@ fn a_runtime_that_ends_anywhere_flushes_every_stream() {
         let streams: Vec<_> = (0..FLUSH_BATCH * 3 + 5).map(|_| Arc::new(Counted::default())).collect();
         runtime.block_on(async {
             let turn = Turn::current();
-            let mut nothing = Box::pin(crate::uring::chain::Chain::new().nop().run());
+            let mut nothing = Box::pin(crate::ops::chain::Chain::new().nop().run());
             let _ = poll_fn(|cx| Poll::Ready(nothing.as_mut().poll(cx).is_ready())).await;
             for stream in &streams {
                 schedule(&turn, stream, LONG);

@@ -1,8 +1,8 @@
 //! Unit tests of `programs`.
 
 use super::*;
+use crate::ops::rw::{Read, Write};
 use crate::runtime::DriverBuilder;
-use crate::uring::op::rw::{Read, Write};
 use bytes::Bytes;
 
 fn file() -> Arc<std::fs::File> {

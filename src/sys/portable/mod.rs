@@ -17,26 +17,32 @@
 //!
 //! The other modules are named as their twins.
 
+#[path = "../caps.rs"]
+pub(crate) mod caps;
+#[cfg_attr(unix, path = "../fd.rs")]
+pub(crate) mod fd;
+#[path = "../lock.rs"]
+pub(crate) mod lock;
+#[path = "../tcp_info.rs"]
+pub(crate) mod tcp_info;
+#[cfg(tls)]
+#[path = "../tls_keys.rs"]
+pub(crate) mod tls_keys;
+
 #[cfg(feature = "fs")]
 mod borrow;
 pub(crate) mod call;
-#[path = "../caps.rs"]
-pub(crate) mod caps;
 pub(crate) mod clock;
 pub(crate) mod cpu;
 #[cfg(feature = "fs")]
 pub(crate) mod dir;
 pub(crate) mod errno;
 pub(crate) mod exit;
-#[cfg_attr(unix, path = "../fd.rs")]
-pub(crate) mod fd;
 #[cfg(feature = "fs")]
 pub(crate) mod file;
 pub(crate) mod flags;
 #[cfg(tls)]
 pub(crate) mod kernel_tls;
-#[path = "../lock.rs"]
-pub(crate) mod lock;
 pub(crate) mod map;
 #[cfg(feature = "files")]
 pub(crate) mod memory;
@@ -60,12 +66,7 @@ pub(crate) mod socket;
 #[cfg(feature = "fs")]
 pub(crate) mod status;
 pub(crate) mod tcp;
-#[path = "../tcp_info.rs"]
-pub(crate) mod tcp_info;
 pub(crate) mod thread;
-#[cfg(tls)]
-#[path = "../tls_keys.rs"]
-pub(crate) mod tls_keys;
 pub(crate) mod transfer;
 #[cfg(unix)]
 pub(crate) mod unix;

@@ -1,0 +1,44 @@
+//! io_uring: submits programs of many tasks to the kernel together.
+//!
+//! ```text
+//!  driver    queue ─▶ ring ─▶ completions ─▶ wakers
+//!  fill      the submission of a turn: everything that has room, up to a bound
+//!  queue     the state shared by futures and driver: programs to submit, to cancel, in flight
+//!  slots     programs by key, with the tasks that wait for them
+//!  room      the shares of a ring's capacity
+//!  key       keys of completions
+//!  port      the kernel as seen by the driver: a ring, or a script in tests
+//!  net       receives and sends of sockets; the modules above know little of it
+//!  fake      the script; `sqe` reads entries for it
+//!  fuzz      the same script, from the bytes of a fuzzer
+//! ```
+//!
+//! A ring is passive: the flusher drives it by calling [`RingDriver::turn`](driver::RingDriver::turn). Memory and descriptors
+//! that the kernel uses belong to the program. The program belongs to the driver from submission until the last
+//! completion, regardless of the future that waits for it.
+//!
+//! **A ring without room behaves like no ring.** Programs that find no room run by plain calls at once. Programs that
+//! may wait for a peer have a bounded share of the ring and of the blocking pool; if both are full, they wait in a
+//! separate queue that no other program enters. Room for cancels is reserved, so everything can be cancelled.
+
+pub(crate) mod driver;
+pub(crate) mod key;
+pub(crate) mod net;
+pub(crate) mod port;
+pub(crate) mod slots;
+
+#[cfg(test)]
+pub(crate) mod both;
+mod fill;
+mod queue;
+mod room;
+mod sync;
+
+#[cfg(any(test, fuzzing))]
+mod fake;
+#[cfg(fuzzing)]
+pub(crate) mod fuzz;
+#[cfg(any(test, fuzzing))]
+mod sqe;
+#[cfg(test)]
+mod tests;
