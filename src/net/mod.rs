@@ -12,7 +12,8 @@
 //! | choose how much the kernel holds for a peer | [`Profile`], [`ProfileSwitch`] |
 //! | limit rates | [`TcpListenerBuilder::pace`], [`SharedPace`] |
 //! | read the numbers of a connection, or reset it | [`Handle`], [`StreamStats`] |
-//! | choose the path of the bytes | [`SendStrategy`], [`Receive`] |
+//! | choose the path of the bytes | [`SendStrategy`] |
+//! | let io_uring receive | `Receive` (feature `uring-net`) |
 //!
 //! ```text
 //!  hyper, tonic, your code ──poll_write_vectored──▶ stream ──▶ egress ──┬─ at once ─▶ kernel
@@ -36,6 +37,7 @@
 //   egress/        the sending side of a stream
 //   options        options of a stream, with the setters that builders share
 //   pace           rates
+//   receive        how connections receive (feature `uring-net`)
 //   profile        how much the kernel holds for a peer
 //   stats          the numbers of a connection
 //   send_strategy  the path of the bytes
@@ -46,6 +48,8 @@ mod listen;
 mod options;
 mod pace;
 mod profile;
+#[cfg(feature = "uring-net")]
+mod receive;
 mod send_strategy;
 mod stats;
 pub(crate) mod stream;
@@ -66,9 +70,10 @@ pub use listen::{Accept, Transport};
 pub use listen::{TcpListener, TcpListenerBuilder};
 #[cfg(unix)]
 pub use listen::{UnixListener, UnixListenerBuilder};
-pub use options::Receive;
 pub use pace::SharedPace;
 pub use profile::{Profile, ProfileSwitch};
+#[cfg(feature = "uring-net")]
+pub use receive::Receive;
 pub use send_strategy::SendStrategy;
 pub(crate) use stats::Pulse;
 pub use stats::{FlushCounts, KernelStats, StreamStats};

@@ -19,9 +19,10 @@ pub enum SendStrategy {
     Auto,
     /// Gathered bytes leave by io_uring if the runtime has a ring, even for a single stream; so do answers. Files still
     /// use `sendfile`, and long slices of unknown origin leave at once.
+    #[cfg(feature = "uring-net")]
     Uring,
-    /// No ring: each flush is a system call, nothing is sent without a copy, and a multishot receive
-    /// ([`Receive::Multishot`](super::Receive::Multishot)) ends with the next read that finds nothing.
+    /// No ring: each flush is a system call, nothing is sent without a copy, and a multishot receive (feature
+    /// `uring-net`) ends with the next read that finds nothing.
     Epoll,
     /// File contents are sent from their mapping by `sendmsg`, which may wait for the disk.
     NoSendfile,
@@ -30,12 +31,21 @@ pub enum SendStrategy {
 }
 
 impl SendStrategy {
-    const ALL: [Self; 5] = [Self::Auto, Self::Uring, Self::Epoll, Self::NoSendfile, Self::NoCork];
+    /// All strategies, in the order of their numbers.
+    pub const ALL: &[Self] = &[
+        Self::Auto,
+        #[cfg(feature = "uring-net")]
+        Self::Uring,
+        Self::Epoll,
+        Self::NoSendfile,
+        Self::NoCork,
+    ];
 
     /// Returns the name that [`Display`](fmt::Display) writes and [`FromStr`] reads.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
+            #[cfg(feature = "uring-net")]
             Self::Uring => "uring",
             Self::Epoll => "epoll",
             Self::NoSendfile => "no-sendfile",
@@ -55,8 +65,9 @@ impl FromStr for SendStrategy {
 
     /// Parses the name written by [`Display`](fmt::Display); the error, `ErrorKind::InvalidInput`, lists all names.
     fn from_str(name: &str) -> io::Result<Self> {
-        Self::ALL.into_iter().find(|strategy| strategy.as_str() == name).ok_or_else(|| {
-            let names = Self::ALL.map(Self::as_str).join(", ");
+        Self::ALL.iter().copied().find(|strategy| strategy.as_str() == name).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().copied().map(Self::as_str).collect();
+            let names = names.join(", ");
             io::Error::new(io::ErrorKind::InvalidInput, format!("`{name}` is not a send strategy; use one of {names}"))
         })
     }
@@ -87,7 +98,7 @@ mod tests {
 
     #[test]
     fn strategies_are_read_by_the_names_they_are_written_by() {
-        for (n, strategy) in SendStrategy::ALL.into_iter().enumerate() {
+        for (n, strategy) in SendStrategy::ALL.iter().copied().enumerate() {
             assert_eq!(strategy as usize, n, "the number of {strategy}");
             assert_eq!(strategy.to_string().parse::<SendStrategy>().unwrap(), strategy);
             let switch = StrategySwitch::new(SendStrategy::Auto);

@@ -1,13 +1,8 @@
 //! Replaces this module in builds without io_uring. No ring exists, so no value of [`RingDriver`](driver::RingDriver)
 //! exists, and the code that needs one is unreachable.
 
-#[path = "no_net.rs"]
-pub(crate) mod net;
-
 pub(crate) mod driver {
     use std::time::Duration;
-
-    use super::net::send::SendBatch;
 
     #[derive(Debug)]
     pub(crate) enum RingDriver {}
@@ -18,14 +13,6 @@ pub(crate) mod driver {
         }
 
         pub(crate) fn turn(&self) -> bool {
-            match *self {}
-        }
-
-        pub(crate) fn arrived(&self) -> usize {
-            match *self {}
-        }
-
-        pub(crate) fn send(&self, _: &mut SendBatch) {
             match *self {}
         }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::driver::RingDriver;
-use super::net::receive::Buffers;
+use super::net::Sockets;
 use super::slots::Ended;
 use crate::ops::StepOutcome;
 use crate::ops::buffers;
@@ -40,7 +40,8 @@ pub(crate) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Optio
     if registered {
         buffers::register(&mut uring).unwrap();
     }
-    let driver = Arc::new(RingDriver::new(Box::new(uring), FILES, registered, Buffers::default(), Box::new(|| {})));
+    let driver =
+        Arc::new(RingDriver::new(Box::new(uring), FILES, registered, Sockets::new(&Setup::default()), Box::new(|| {})));
     let mut running = match driver.submit(Box::new(make())) {
         Ok(running) => pin!(running),
         Err((mut program, why)) => {

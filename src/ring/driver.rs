@@ -23,7 +23,6 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -32,7 +31,7 @@ use tokio::sync::Semaphore;
 
 use super::fill::Done;
 use super::key::Key;
-use super::net::receive::Buffers;
+use super::net::Sockets;
 use super::port::{Port, Ring};
 use super::queue::{After, ENDED, Queue};
 use super::slots::{Ended, Orphan};
@@ -54,7 +53,6 @@ pub(crate) struct RingDriver {
     waiting: Arc<Semaphore>,
     /// `None` after shutdown.
     pub(super) ring: Mutex<Option<Ring>>,
-    arrived: AtomicUsize,
     pub(super) kick: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -67,19 +65,19 @@ impl fmt::Debug for RingDriver {
 
 impl RingDriver {
     /// Creates a driver of `port`, with `files` places for files opened by chains. `registered` tells whether the ring
-    /// knows the [buffers](crate::ops::buffers) by index; `buffers` are those of receives. `kick` is called when there is
+    /// knows the [buffers](crate::ops::buffers) by index; `kick` is called when there is
     /// work: it must cause [`turn`](Self::turn) to be called soon, and must not call it itself.
     pub(crate) fn new(
         mut port: Box<dyn Port>,
         files: u32,
         registered: bool,
-        buffers: Buffers,
+        sockets: Sockets,
         kick: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
-        let queue = Queue::new(&mut *port, files as usize, registered, buffers);
+        let queue = Queue::new(&mut *port, files as usize, registered, sockets);
         let waiting = Arc::new(Semaphore::new(queue.room.units()));
         let ring = Mutex::new(Some(Ring::new(port)));
-        Self { queue: Mutex::new(queue), waiting, ring, arrived: AtomicUsize::new(0), kick }
+        Self { queue: Mutex::new(queue), waiting, ring, kick }
     }
 
     /// Returns the permits of programs that may wait for a peer, and the number needed. `None`: it cannot run here.
@@ -114,12 +112,7 @@ impl RingDriver {
 
     pub(crate) fn in_flight(&self) -> usize {
         let queue = lock(&self.queue);
-        queue.in_flight + queue.receive.armed
-    }
-
-    /// Returns the number of connections with new bytes, according to the last completions.
-    pub(crate) fn arrived(&self) -> usize {
-        self.arrived.load(Ordering::Relaxed)
+        queue.in_flight + queue.sockets.in_flight()
     }
 
     /// Returns the reason why the ring is closed, or `None` if it is open.
@@ -238,7 +231,7 @@ impl RingDriver {
             for completion in done.drain(..) {
                 queue.complete(completion, after);
             }
-            self.arrived.store(std::mem::take(&mut queue.receive.arrivals), Ordering::Relaxed);
+            queue.sockets.reaped();
         }
         ring.done = done;
         reaped

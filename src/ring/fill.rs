@@ -50,7 +50,7 @@ impl Queue {
         }
         let before = ring.pushed.len();
         self.fill_cancels(ring);
-        self.fill_receives(ring);
+        self.fill_sockets(ring);
         while let Some(&key) = self.again.front() {
             if self.slots.queued(key).is_some() && !self.push_program(ring, key, done) {
                 return;
@@ -122,34 +122,12 @@ impl Queue {
         true
     }
 
-    /// Pushes stops while there is room for control entries, and receives.
-    fn fill_receives(&mut self, ring: &mut Ring) {
-        while self.room.control.left() > 0
-            && ring.port.room() > 0
-            && let Some(key) = self.receive.stopping.pop_front()
-        {
-            if self.receive.is_armed(key) {
-                let entry = opcode::AsyncCancel::new(About::Receive(key).user_data()).build();
-                // SAFETY: a cancel entry contains no pointers.
-                unsafe { self.push_control(ring, &entry, About::Stop(key)) };
-            }
-        }
-        while ring.port.room() > 0
-            && let Some(key) = self.receive.queued.pop_front()
-        {
-            if let Some(entry) = self.receive.arm(key) {
-                // SAFETY: a receive points only to the provided buffers, which `MultishotRecv` keeps.
-                unsafe { ring.push(&entry, About::Receive(key).user_data(), false) };
-            }
-        }
-    }
-
     /// Pushes a cancel, a stop or the timer, for which there must be room.
     ///
     /// # Safety
     ///
     /// As [`Port::push`](super::port::Port::push).
-    unsafe fn push_control(&mut self, ring: &mut Ring, entry: &Entry, about: About) {
+    pub(super) unsafe fn push_control(&mut self, ring: &mut Ring, entry: &Entry, about: About) {
         self.in_flight += 1;
         self.room.control.used += 1;
         // SAFETY: the caller's promise.

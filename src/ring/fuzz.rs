@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::driver::{RingDriver, Running};
 use super::fake::{Act, fake};
-use super::net::receive::Buffers;
+use super::net::Sockets;
 use super::room::Room;
 use super::slots::Ended;
 use super::sync::lock;
@@ -23,6 +23,7 @@ use crate::ops::program::Program;
 use crate::ops::rw::{Nop, Read, Write};
 use crate::ops::step::StepLink;
 use crate::ops::sync::Sync;
+use crate::sys::uring::Setup;
 
 const FILES: u32 = 8;
 /// Length of each file at the start.
@@ -180,7 +181,7 @@ pub fn ring(data: &[u8]) {
     let acts: Arc<Mutex<VecDeque<Act>>> = Arc::default();
     let script = Arc::clone(&acts);
     let (port, kernel) = fake(capacity, move |_| lock(&script).pop_front().unwrap_or(Act::Do));
-    let driver = Arc::new(RingDriver::new(port, FILES, false, Buffers::default(), Box::new(|| {})));
+    let driver = Arc::new(RingDriver::new(port, FILES, false, Sockets::new(&Setup::default()), Box::new(|| {})));
     let alive: Arc<AtomicUsize> = Arc::default();
     let mut running: Vec<Submitted> = Vec::new();
     while !choices.0.is_empty() {

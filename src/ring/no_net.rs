@@ -1,25 +1,48 @@
-//! Replaces `net` in builds without io_uring: no socket receives or sends by a ring.
+//! Replaces `net` in builds without the feature `uring-net`: no socket receives or sends by a ring.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use super::key::About;
+use super::port::Ring;
+use super::queue::{After, Queue};
+use crate::counters::{Counter, count};
+use crate::sys::uring::{Completion, Setup};
 
-pub(crate) type ZeroCopy = Arc<AtomicBool>;
+pub(crate) struct Sockets;
 
-pub(crate) mod receive {
-    /// Settings without effect.
-    #[derive(Clone, Copy, Debug, Default)]
-    pub(crate) struct Buffers {
-        pub(crate) count: u16,
-        pub(crate) size: u32,
-    }
+#[derive(Default)]
+pub(super) struct Released;
+
+impl Released {
+    pub(super) fn drop_each(self) {}
 }
 
-pub(crate) mod send {
-    #[derive(Debug)]
-    pub(crate) enum SendOp {}
+impl Sockets {
+    pub(crate) fn new(_: &Setup) -> Self {
+        Self
+    }
 
-    #[derive(Debug, Default)]
-    pub(crate) struct SendBatch {
-        pub(crate) send_ops: Vec<SendOp>,
+    pub(super) fn has_receives(&self) -> bool {
+        false
+    }
+
+    pub(super) fn has_stops(&self) -> bool {
+        false
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        0
+    }
+
+    pub(super) fn reaped(&mut self) {}
+
+    pub(super) fn close(&mut self, _: &mut After) {}
+
+    pub(super) fn lose(&mut self, _: &mut After) {}
+}
+
+impl Queue {
+    pub(super) fn fill_sockets(&mut self, _: &mut Ring) {}
+
+    pub(super) fn complete_socket(&mut self, _: About, _: Completion, _: &mut After) {
+        count(Counter::RingStrays, 1);
     }
 }

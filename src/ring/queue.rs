@@ -5,15 +5,13 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::task::Waker;
 
 use rustix::io::Errno;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::key::{About, Key, STEPS_MAX};
-use super::net::in_flight::{Kept, Sends};
-use super::net::receive::{Buffers, MultishotRecv, Receiver};
+use super::net::{Released, Sockets};
 use super::port::{Port, Ring, leak};
 use super::room::Room;
 use super::slots::{Ended, Slots};
@@ -35,8 +33,7 @@ pub(super) struct Queue {
     /// Programs whose cancel found nothing. They are cancelled again when the timer expires.
     pub(super) later: VecDeque<Key>,
     pub(super) timer: bool,
-    pub(super) receive: MultishotRecv,
-    pub(super) sends: Sends,
+    pub(super) sockets: Sockets,
     /// Number of owed final completions, including those of cancels and excluding those of receives.
     pub(super) in_flight: usize,
     /// Room that programs, sends and cancels may use, and the room in use.
@@ -59,8 +56,7 @@ pub(super) struct After {
     #[expect(clippy::vec_box, reason = "programs are already boxed; unboxing them would only copy")]
     pub(super) drop: Vec<Box<Program>>,
     permits: Vec<OwnedSemaphorePermit>,
-    pub(super) receivers: Vec<Arc<dyn Receiver>>,
-    pub(super) kept: Vec<Kept>,
+    pub(super) released: Released,
 }
 
 impl After {
@@ -74,22 +70,21 @@ impl After {
 
     /// Wakes the tasks and drops the values. Each may run code of users, whose panic must not keep the others from it.
     pub(super) fn run(self) {
-        let Self { wake, drop: programs, permits, receivers, kept } = self;
+        let Self { wake, drop: programs, permits, released } = self;
         wake.into_iter().for_each(|waker| guarded(|| waker.wake()));
         programs.into_iter().for_each(|program| guarded(|| drop(program)));
         permits.into_iter().for_each(|permit| guarded(|| drop(permit)));
-        receivers.into_iter().for_each(|receiver| guarded(|| drop(receiver)));
-        kept.into_iter().for_each(|kept| guarded(|| drop(kept)));
+        released.drop_each();
     }
 }
 
-fn guarded(work: impl FnOnce()) {
+pub(super) fn guarded(work: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
 impl Queue {
     /// Creates an empty queue for a ring with `files` places in its table.
-    pub(super) fn new(port: &mut dyn Port, files: usize, registered: bool, buffers: Buffers) -> Self {
+    pub(super) fn new(port: &mut dyn Port, files: usize, registered: bool, sockets: Sockets) -> Self {
         let mut by_calls = [false; 256];
         by_calls.iter_mut().zip(0..=u8::MAX).for_each(|(by_calls, opcode)| *by_calls = !port.supports(opcode));
         Self {
@@ -99,8 +94,7 @@ impl Queue {
             cancels: VecDeque::new(),
             later: VecDeque::new(),
             timer: false,
-            receive: MultishotRecv::new(buffers),
-            sends: Sends::default(),
+            sockets,
             in_flight: 0,
             room: Room::new(port.completions(), files),
             files: (0..files as u32).collect(),
@@ -134,9 +128,8 @@ impl Queue {
                 keys.pop_front();
             }
         }
-        let control =
-            !self.cancels.is_empty() || (!self.later.is_empty() && !self.timer) || !self.receive.stopping.is_empty();
-        let is_idle = self.todo.is_empty() && self.again.is_empty() && self.receive.queued.is_empty();
+        let control = !self.cancels.is_empty() || (!self.later.is_empty() && !self.timer) || self.sockets.has_stops();
+        let is_idle = self.todo.is_empty() && self.again.is_empty() && !self.sockets.has_receives();
         !(is_idle && self.stale_files.is_empty()) || (control && self.room.control.left() > 0)
     }
 
@@ -157,18 +150,13 @@ impl Queue {
                 self.timer = false;
                 self.cancels.append(&mut self.later);
             }
-            About::Stop(_) => self.control_ended(),
-            About::Send(key) => {
-                let ended = usize::from(!completion.more);
-                self.in_flight -= ended;
-                self.room.swift.used -= ended;
-                after.kept.extend(self.sends.complete(key, completion));
+            about @ (About::Send(_) | About::Receive(_) | About::Stop(_)) => {
+                self.complete_socket(about, completion, after);
             }
-            About::Receive(key) => after.receivers.extend(self.receive.complete(key, completion, &mut after.wake)),
         }
     }
 
-    fn control_ended(&mut self) {
+    pub(super) fn control_ended(&mut self) {
         self.in_flight -= 1;
         self.room.control.used -= 1;
     }
@@ -250,15 +238,14 @@ impl Queue {
         while let Some(key) = self.again.pop_front().or_else(|| self.todo.pop_front()) {
             self.end(key, ProgramVerdict::Again, after);
         }
-        after.receivers.extend(self.receive.close(&mut after.wake));
+        self.sockets.close(after);
     }
 
     /// Gives up everything in flight, whose results will never be known. Returns the number of programs.
     pub(super) fn lose(&mut self, after: &mut After) -> usize {
         let mut lost = 0;
         self.in_flight = 0;
-        self.sends.lose();
-        after.receivers.extend(self.receive.lose(&mut after.wake));
+        self.sockets.lose(after);
         for key in self.slots.keys() {
             if self.slots.in_flight(key).is_none() {
                 continue;

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::ring::net::send::SendOp;
+#[cfg(uring_net)]
+use crate::ring::net::send::RingSend;
 use crate::sys::thread::ThreadId;
 
 /// Number of checks without a new write after which a stream is flushed. Two, because the runtime may run the flusher
@@ -20,19 +21,11 @@ pub(crate) trait Flush: Send + Sync {
     /// Sends waiting bytes as far as possible. Never blocks.
     fn flush(self: Arc<Self>);
 
-    /// Returns the stream's weight when deciding whether a batch pays: none, one, or enough by itself.
-    fn joins(&self) -> usize {
-        0
-    }
-
-    /// Hands out waiting bytes for a batch, and sends nothing until [`end`](Self::end) returns them. `None` changes
-    /// nothing: the stream must then be flushed.
-    fn begin(self: Arc<Self>) -> Option<SendOp> {
+    /// Returns the stream for sends by a ring, if it can be sent by one.
+    #[cfg(uring_net)]
+    fn by_ring(self: Arc<Self>) -> Option<Arc<dyn RingSend>> {
         None
     }
-
-    /// Takes back the bytes that were handed out, with the result of the send.
-    fn end(self: Arc<Self>, _: SendOp) {}
 }
 
 /// Runs code of a stream, which wakes tasks and drops memory of users. Their panics must not end the calling task or

@@ -32,13 +32,13 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
 use super::backstop;
+use super::by_ring::RingSends;
 use super::dirty::{Dirty, DirtyRef, Flush, guarded};
 use super::reactor::{CompletionEvent, Reactor};
 use super::setup::{DriverBuilder, DriverInfo};
 use super::turns::{Flusher, Shard, ShardState, Turn};
 use crate::counters::log;
 use crate::ring::driver::RingDriver;
-use crate::ring::net::send::SendBatch;
 use crate::sys::thread;
 
 /// Maximum number of streams flushed before other tasks get a chance to run.
@@ -186,8 +186,7 @@ pub(super) struct FlusherTask {
     taken: Vec<(DirtyRef, Duration)>,
     since: Option<Instant>,
     batch: Vec<Arc<dyn Flush>>,
-    send_batch: SendBatch,
-    sending: Vec<Arc<dyn Flush>>,
+    ring_sends: RingSends,
     waits: bool,
     /// Present once the shard has a ring.
     completion_event: Option<CompletionEvent>,
@@ -195,15 +194,14 @@ pub(super) struct FlusherTask {
 
 impl FlusherTask {
     pub(super) fn new(turn: Arc<Turn>, index: usize) -> Self {
-        let (taken, batch, sending) = (Vec::new(), Vec::new(), Vec::new());
+        let (taken, batch) = (Vec::new(), Vec::new());
         Self {
             turn,
             index,
             taken,
             since: None,
             batch,
-            send_batch: SendBatch::default(),
-            sending,
+            ring_sends: RingSends::default(),
             waits: false,
             completion_event: None,
         }
@@ -279,26 +277,8 @@ impl FlusherTask {
         self.batch.extend(work.due.drain(..batch).filter_map(|stream| stream.get()));
         let more = !work.due.is_empty();
         drop(work);
-        let joining = self.batch.iter().map(|stream| stream.joins()).fold(0, usize::saturating_add);
-        let driver = if joining >= self.turn.together() { self.turn.driver() } else { None };
-        let Some(driver) = driver else {
-            self.batch.drain(..).for_each(|stream| _ = guarded(|| stream.flush()));
-            return more;
-        };
-        for stream in self.batch.drain(..) {
-            match guarded(|| Arc::clone(&stream).begin()) {
-                Some(Some(send_op)) => {
-                    self.send_batch.send_ops.push(send_op);
-                    self.sending.push(stream);
-                }
-                Some(None) => _ = guarded(|| stream.flush()),
-                None => {}
-            }
-        }
-        driver.send(&mut self.send_batch);
-        for (stream, send_op) in self.sending.drain(..).zip(self.send_batch.send_ops.drain(..)) {
-            guarded(|| stream.end(send_op));
-        }
+        self.ring_sends.send(&self.turn, &mut self.batch);
+        self.batch.drain(..).for_each(|stream| _ = guarded(|| stream.flush()));
         more
     }
 

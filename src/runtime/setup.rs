@@ -7,8 +7,6 @@ use std::{env, io};
 
 use crate::counters::log;
 #[cfg(feature = "fs")]
-use crate::ring::net::receive::Buffers;
-#[cfg(feature = "fs")]
 use crate::sys::uring;
 
 /// Mode of file operations.
@@ -19,11 +17,15 @@ pub enum Io {
     /// the blocking pool unless that is slower.
     #[default]
     Auto,
-    /// All operations that the kernel supports run on io_uring. For tests and comparisons.
+    /// All operations on files that the kernel supports run on io_uring, and with the feature `uring-net` sockets too.
+    /// For tests and comparisons.
     Uring,
     /// No io_uring: operations that would wait run on the blocking pool. No ring is created.
     Epoll,
 }
+
+/// Why sockets do not use a ring.
+const NO_SOCKETS: &str = "this build lacks the feature `uring-net`: `uring` applies to files";
 
 impl FromStr for Io {
     type Err = io::Error;
@@ -56,11 +58,15 @@ impl Io {
         static KEPT: OnceLock<Io> = OnceLock::new();
         *KEPT.get_or_init(|| {
             let value = env::var("MILLSTREAM_IO").unwrap_or_default();
-            value.parse().unwrap_or_else(|error: io::Error| {
+            let io = value.parse().unwrap_or_else(|error: io::Error| {
                 // An invalid value must not stop a service.
                 log::unsupported("MILLSTREAM_IO", &error.to_string());
                 Self::Auto
-            })
+            });
+            if io == Self::Uring && !cfg!(uring_net) {
+                log::unsupported("io_uring on sockets", NO_SOCKETS);
+            }
+            io
         })
     }
 }
@@ -87,8 +93,6 @@ pub struct DriverBuilder {
     #[cfg(feature = "fs")]
     pub(super) registered_buffers: bool,
     #[cfg(feature = "fs")]
-    pub(super) receive_buffers: Buffers,
-    #[cfg(feature = "fs")]
     pub(super) waiting_jobs: usize,
 }
 
@@ -104,8 +108,6 @@ impl Default for DriverBuilder {
             ring: uring::Setup::default(),
             #[cfg(feature = "fs")]
             registered_buffers: false,
-            #[cfg(feature = "fs")]
-            receive_buffers: Buffers::default(),
             #[cfg(feature = "fs")]
             waiting_jobs: WAITING_JOBS,
         }
@@ -187,19 +189,19 @@ impl DriverBuilder {
         self
     }
 
-    #[cfg(feature = "fs")]
+    #[cfg(feature = "uring-net")]
     /// Sets the number of buffers of each worker thread for connections with
     /// [`Receive::Multishot`](crate::net::Receive::Multishot), rounded up to a power of two, at most 32768; 512 by
     /// default. They are allocated by the first read of such a connection. While none is free, plain calls read.
     pub fn receive_buffer_count(mut self, count: u16) -> Self {
-        self.receive_buffers.count = count.max(1);
+        self.ring.receive_buffers.0 = count.max(1);
         self
     }
 
-    #[cfg(feature = "fs")]
+    #[cfg(feature = "uring-net")]
     /// Sets the size of each of these [buffers](Self::receive_buffer_count), from 64 bytes to 1 MiB; 4 KiB by default.
     pub fn receive_buffer_bytes(mut self, bytes: u32) -> Self {
-        self.receive_buffers.size = bytes.clamp(64, 1 << 20);
+        self.ring.receive_buffers.1 = bytes.clamp(64, 1 << 20);
         self
     }
 }
@@ -252,6 +254,9 @@ impl fmt::Display for DriverInfo {
                 first.files,
                 if first.registered { "with" } else { "without" }
             )?,
+        }
+        if self.io == Io::Uring && !cfg!(uring_net) {
+            write!(f, "; {NO_SOCKETS}")?;
         }
         if let (Some(reason), false) = (self.reason(), self.rings.is_empty()) {
             write!(f, "; blocking pool for the rest: {reason}")?;

@@ -17,9 +17,6 @@ use super::reactor::{CompletionEvent, Reactor};
 use super::setup::{DriverBuilder, DriverInfo, Io};
 use crate::sys::thread::{self, ThreadId};
 
-/// Minimum number of streams that are sent by one call of the ring instead of one call each.
-const TOGETHER: usize = 4;
-
 /// Maximum number of concurrent jobs that check whether a program may wait for a peer.
 const LOOK_JOBS: usize = 8;
 
@@ -170,21 +167,6 @@ impl Turn {
         let index = self.shard();
         let together = self.shards[index].programs.fetch_add(1, Ordering::Relaxed) > 0;
         Running { turn: Arc::clone(self), index, together }
-    }
-
-    /// Returns the number of streams that must be due at once to be sent by the ring.
-    pub(super) fn together(&self) -> usize {
-        match self.io() {
-            Io::Auto => TOGETHER,
-            Io::Uring => 1,
-            Io::Epoll => usize::MAX,
-        }
-    }
-
-    /// Returns whether several connections have received bytes, so that their answers can leave together.
-    pub(crate) fn answers_together(&self) -> bool {
-        let ring = self.shards[self.shard()].ring.get();
-        ring.is_some_and(|ring| ring.as_ref().is_ok_and(|reactor| reactor.driver.arrived() >= self.together()))
     }
 
     pub(super) fn driver_info(&self) -> DriverInfo {

@@ -10,7 +10,9 @@ use http_body_util::BodyExt;
 use millstream::body::FileBody;
 use millstream::fs::File;
 use millstream::metrics::Snapshot;
-use millstream::net::{Receive, SendStrategy, TcpListener, TcpStream};
+#[cfg(feature = "uring-net")]
+use millstream::net::Receive;
+use millstream::net::{SendStrategy, TcpListener, TcpListenerBuilder, TcpStream};
 use millstream::runtime::{DriverBuilder, Io};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,9 +20,6 @@ use tokio::task::yield_now;
 
 use testkit::http::{Flavour, watched};
 use testkit::{alone, noise};
-
-const PATHS: [SendStrategy; 5] =
-    [SendStrategy::Auto, SendStrategy::Uring, SendStrategy::Epoll, SendStrategy::NoSendfile, SendStrategy::NoCork];
 
 fn with<R: Future<Output = ()>>(io: Io, flavour: Flavour, test: impl FnOnce() -> R + Send + 'static) {
     watched(move || {
@@ -31,9 +30,17 @@ fn with<R: Future<Output = ()>>(io: Io, flavour: Flavour, test: impl FnOnce() ->
     });
 }
 
-async fn connect(path: SendStrategy, receive: Receive) -> (TcpStream, tokio::net::TcpStream) {
-    let builder = TcpListener::builder().gather_limit(Duration::from_secs(60)).send_strategy(path).receive(receive);
-    let listener = builder.bind("127.0.0.1:0").await.unwrap();
+async fn connect(path: SendStrategy) -> (TcpStream, tokio::net::TcpStream) {
+    connect_to(TcpListener::builder().send_strategy(path)).await
+}
+
+#[cfg(feature = "uring-net")]
+async fn connect_multishot() -> (TcpStream, tokio::net::TcpStream) {
+    connect_to(TcpListener::builder().receive(Receive::Multishot)).await
+}
+
+async fn connect_to(builder: TcpListenerBuilder) -> (TcpStream, tokio::net::TcpStream) {
+    let listener = builder.gather_limit(Duration::from_secs(60)).bind("127.0.0.1:0").await.unwrap();
     let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     (listener.accept().await.unwrap().0, client)
 }
@@ -64,15 +71,15 @@ fn the_path_decides_whether_writes_gather_and_how_they_leave() {
     for by_builder in [true, false] {
         with(Io::Auto, Flavour::CurrentThread, move || async move {
             let ring = !testkit::lacks("io_uring");
-            for path in PATHS {
+            for &path in SendStrategy::ALL {
                 let at_first = if by_builder { path } else { SendStrategy::Auto };
-                let (mut ours, mut theirs) = connect(at_first, Receive::Ready).await;
+                let (mut ours, mut theirs) = connect(at_first).await;
                 let handle = ours.handle();
                 assert_eq!(handle.send_strategy(), Some(at_first));
                 handle.set_send_strategy(path);
                 let counted = burst(&mut ours, &mut theirs).await;
                 let calls = if path == SendStrategy::NoCork { PIECES } else { 1 };
-                let by_ring = u64::from(path == SendStrategy::Uring && ring);
+                let by_ring = u64::from(path.as_str() == "uring" && ring);
                 assert_eq!((counted.writes, counted.ring_sends), (calls, by_ring), "{path}\n{counted}");
                 assert_eq!(
                     counted.gathered,
@@ -87,6 +94,7 @@ fn the_path_decides_whether_writes_gather_and_how_they_leave() {
     }
 }
 
+#[cfg(feature = "uring-net")]
 #[test]
 fn where_all_goes_by_ring_one_stream_does_without() {
     if alone::ran_in_child() {
@@ -96,7 +104,7 @@ fn where_all_goes_by_ring_one_stream_does_without() {
         if testkit::lacks("io_uring") {
             return;
         }
-        let (mut ours, mut theirs) = connect(SendStrategy::Auto, Receive::Multishot).await;
+        let (mut ours, mut theirs) = connect_multishot().await;
         let echo = async |ours: &mut TcpStream, theirs: &mut tokio::net::TcpStream| {
             let before = Snapshot::now();
             for n in 0..10u8 {
@@ -118,7 +126,7 @@ fn where_all_goes_by_ring_one_stream_does_without() {
         let without = echo(&mut ours, &mut theirs).await;
         assert_eq!((without.ring_sends, without.receive_buffers), (0, 0), "{without}");
         // The two streams share no call, although the other one uses the ring.
-        let (mut other, mut their_other) = connect(SendStrategy::Auto, Receive::Multishot).await;
+        let (mut other, mut their_other) = connect_multishot().await;
         let before = Snapshot::now();
         ours.write_all(b"plain").await.unwrap();
         other.write_all(b"ring!").await.unwrap();
@@ -134,6 +142,7 @@ fn where_all_goes_by_ring_one_stream_does_without() {
     });
 }
 
+#[cfg(feature = "uring-net")]
 #[test]
 fn an_armed_receive_ends_while_its_reader_waits_and_nothing_is_lost() {
     if alone::ran_in_child() {
@@ -143,7 +152,7 @@ fn an_armed_receive_ends_while_its_reader_waits_and_nothing_is_lost() {
         if testkit::lacks("io_uring") {
             return;
         }
-        let (mut ours, mut theirs) = connect(SendStrategy::Auto, Receive::Multishot).await;
+        let (mut ours, mut theirs) = connect_multishot().await;
         let handle = ours.handle();
         let payload = noise(300_000);
         let sent = payload.clone();
@@ -186,8 +195,8 @@ fn without_sendfile_files_leave_from_their_memory() {
             return;
         }
         let (bytes, pieces) = file(1 << 20).await;
-        for path in PATHS {
-            let (mut ours, theirs) = connect(path, Receive::Ready).await;
+        for &path in SendStrategy::ALL {
+            let (mut ours, theirs) = connect(path).await;
             let expected = [b"head", &bytes[..]].concat();
             let before = Snapshot::now();
             let reader = tokio::spawn(read_all(theirs));
@@ -230,14 +239,14 @@ fn changing_the_path_under_load_keeps_every_byte_in_order() {
         with(io, flavour, || async {
             let (bytes, pieces) = file(300_000).await;
             for slow in [false, true] {
-                let (mut ours, mut theirs) = connect(SendStrategy::Auto, Receive::Ready).await;
+                let (mut ours, mut theirs) = connect(SendStrategy::Auto).await;
                 socket2::SockRef::from(&ours).set_send_buffer_size(8192).unwrap();
                 let handle = ours.handle();
                 // This task sets the path in each step, and a thread sets it all the time.
                 let done = std::sync::Arc::new(AtomicBool::new(false));
                 let (ended, other) = (done.clone(), handle.clone());
                 let switcher = std::thread::spawn(move || {
-                    for path in PATHS.into_iter().cycle() {
+                    for &path in SendStrategy::ALL.iter().cycle() {
                         if ended.load(Ordering::Relaxed) {
                             return;
                         }
@@ -256,7 +265,7 @@ fn changing_the_path_under_load_keeps_every_byte_in_order() {
                 });
                 let mut expected = Sha256::new();
                 for n in 0..400usize {
-                    handle.set_send_strategy(PATHS[n * 7 % 5]);
+                    handle.set_send_strategy(SendStrategy::ALL[n * 7 % SendStrategy::ALL.len()]);
                     let len = [1, 300, 7, 20_000, 64, 5000][n % 6];
                     let piece = &bytes[n..n + len];
                     ours.write_all(piece).await.unwrap();

@@ -13,8 +13,6 @@ use tokio::time::timeout;
 
 use testkit::family::Family;
 
-const STRATEGIES: [SendStrategy; 5] =
-    [SendStrategy::Auto, SendStrategy::Uring, SendStrategy::Epoll, SendStrategy::NoSendfile, SendStrategy::NoCork];
 /// Of the paused clock: it passes only when no task can run.
 const A_WHILE: Duration = Duration::from_millis(100);
 
@@ -51,7 +49,7 @@ async fn joined<S: Family>(strategy: SendStrategy) {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_may_shut_down_before_it_reads_the_other_end_of_a_relay() {
-    for strategy in STRATEGIES {
+    for &strategy in SendStrategy::ALL {
         joined::<TcpStream>(strategy).await;
         joined::<UnixStream>(strategy).await;
     }
@@ -61,7 +59,7 @@ async fn a_task_may_shut_down_before_it_reads_the_other_end_of_a_relay() {
 async fn the_same_with_a_ring_for_all() {
     // Without io_uring this is the test above.
     DriverBuilder::new().io(Io::Uring).install().unwrap();
-    for strategy in [SendStrategy::Auto, SendStrategy::Uring] {
+    for &strategy in SendStrategy::ALL {
         joined::<TcpStream>(strategy).await;
         joined::<UnixStream>(strategy).await;
     }

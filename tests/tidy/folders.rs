@@ -7,7 +7,10 @@ use crate::lex::words;
 
 /// The folders and files of modules, from the top down. Imports between them run downwards only.
 pub(crate) const FOLDERS: &[(&str, &[&str])] = &[
-    ("net", &["connect", "listen", "stream", "egress", "options", "pace", "profile", "stats", "send_strategy"]),
+    (
+        "net",
+        &["connect", "listen", "stream", "egress", "options", "receive", "pace", "profile", "stats", "send_strategy"],
+    ),
     (
         "server",
         &[

@@ -59,6 +59,7 @@ const UNSAFE: &[&str] = &[
     "src/ops/buffers.rs",
     "src/ring/fake.rs",
     "src/ring/fill.rs",
+    "src/ring/net/mod.rs",
     "src/ring/net/receive.rs",
     "src/ring/net/send.rs",
     "src/ops/open/submit.rs",

@@ -6,7 +6,8 @@
 //!
 //! - this file: writes, and the decision whether they gather.
 //! - `state`: what the lock protects; `high_water`: the mark above which writers wait.
-//! - `socket_writer`: the system calls. `flush`: at the end of a turn, and when the socket has room.
+//! - `socket_writer`: the system calls. `flush`: at the end of a turn, and when the socket has room. `by_ring`: in a
+//!   batch by the ring (feature `uring-net`).
 //! - `ready`: waiting for room. `raw`, `outlet`: sends by the caller, and by another task.
 //! - `seen`, `leaving`, `tune`: what a handle sees and changes.
 //! - `failure`, `close`, `linger`, `held_open`, `exit`: the ends.
@@ -33,20 +34,21 @@ use tokio::task::coop;
 pub(super) use self::held_open::HeldOpen;
 pub(crate) use self::leaving::Leaving;
 use self::state::EgressState;
-use super::options::{Options, Receive};
+use super::options::Options;
 use super::profile::{Profile, ProfileCell};
 use super::send_strategy::{SendStrategy, StrategySwitch};
 use super::stats::{KernelStats, Reason, Record, StreamStats};
 use crate::buf::origin::{Origin, OriginSlice, OriginSlices};
 use crate::buf::queue::Queue;
-use crate::ring::net::ZeroCopy;
 use crate::runtime::{DirtyRef, Flush, Turn};
 use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
-use crate::sys::socket;
 use crate::sys::watch::Watched;
+use by_ring::ByRing;
 use socket_writer::{SendFailure, SocketWriter};
 
+#[cfg_attr(not(uring_net), path = "no_by_ring.rs")]
+mod by_ring;
 mod close;
 mod exit;
 mod failure;
@@ -75,8 +77,7 @@ pub(super) struct Egress {
     options: Options,
     send_strategy: StrategySwitch,
     profile: ProfileCell,
-    /// Whether kept memory may be sent without a copy; cleared if the kernel copies anyway.
-    zero_copy: Option<ZeroCopy>,
+    by_ring: ByRing,
     /// Whether the peer has sent bytes since the last write.
     peer_spoke: AtomicBool,
     /// Whether bytes wait in the socket although it is not ready to read, as far as the runtime's driver knows.
@@ -123,17 +124,16 @@ impl Egress {
         // The waker and the stream refer to each other, so the waker gets its reference later.
         let writable = Arc::new(Writable::default());
         let writer = SocketWriter::new(socket, turn.runtime().clone(), Waker::from(Arc::clone(&writable)));
-        // A stream that the ring receives for may never need the runtime's driver.
-        if options.receive == Receive::Ready {
+        let by_ring = ByRing::new(&writer, &turn, &options);
+        if !by_ring.receives {
             writer.io()?;
         }
-        let zero_copy = options.zero_copy && !socket::is_loopback(&writer);
         let egress = Arc::new_cyclic(|me| Self {
             writer,
             turn,
             send_strategy: StrategySwitch::new(options.send_strategy),
             profile: ProfileCell::new(Profile::System),
-            zero_copy: zero_copy.then(|| Arc::new(AtomicBool::new(true))),
+            by_ring,
             peer_spoke: AtomicBool::new(false),
             unread: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
@@ -267,12 +267,7 @@ impl Egress {
         }
         if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
-            // Answers to requests that arrived together leave together, without waiting for more.
-            let together = match strategy {
-                SendStrategy::Uring => self.turn.driver().is_some(),
-                _ => self.options.receive == Receive::Multishot && self.turn.answers_together(),
-            };
-            if state.scheduled || !together {
+            if state.scheduled || !self.by_ring.answers_together(strategy, &self.turn) {
                 return None;
             }
             limit = Duration::ZERO;

@@ -74,11 +74,13 @@ impl Egress {
 
     /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if the ring it asks for is missing.
     pub(in crate::net) fn effective_strategy(&self) -> SendStrategy {
-        let has_ring = || self.turn.driver().is_some_and(|driver| driver.closed().is_none());
-        match self.send_strategy() {
-            SendStrategy::Uring if !has_ring() => SendStrategy::Epoll,
-            path => path,
+        #[cfg(feature = "uring-net")]
+        if self.send_strategy() == SendStrategy::Uring
+            && !(cfg!(uring_net) && self.turn.driver().is_some_and(|driver| driver.closed().is_none()))
+        {
+            return SendStrategy::Epoll;
         }
+        self.send_strategy()
     }
 
     pub(in crate::net) fn record(&self) -> Arc<Record> {

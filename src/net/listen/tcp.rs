@@ -111,6 +111,7 @@ impl TcpListenerBuilder {
     /// Sends pool memory ([`lease`](crate::buf::lease)) of 16 KiB or more without a copy (`IORING_OP_SENDMSG_ZC`, Linux
     /// 6.1). The memory is kept until the kernel has released it. Off by default, and always off on loopback: it pays
     /// only on fast network cards. A connection for which the kernel copies anyway returns to plain sends.
+    #[cfg(feature = "uring-net")]
     #[must_use]
     pub fn zero_copy(mut self, on: bool) -> Self {
         self.options.zero_copy = on;

@@ -79,8 +79,10 @@ impl AsFd for Ingress {
 }
 
 impl Ingress {
+    /// Returns `None` for a stream that receives by plain calls.
     pub(in crate::net) fn new(egress: &Arc<Egress>, turn: Arc<Turn>) -> Option<Arc<Self>> {
-        Some(Arc::new(Self { egress: Arc::clone(egress), turn, state: Mutex::default() }))
+        let receives = egress.receives_by_ring();
+        receives.then(|| Arc::new(Self { egress: Arc::clone(egress), turn, state: Mutex::default() }))
     }
 
     fn state(&self) -> MutexGuard<'_, IngressState> {

@@ -17,7 +17,7 @@ mod counts;
 mod credentials;
 mod halves;
 mod handle;
-#[cfg_attr(not(uring), path = "no_ingress.rs")]
+#[cfg_attr(not(uring_net), path = "no_ingress.rs")]
 mod ingress;
 mod owed;
 mod peer_addr;

@@ -1,4 +1,4 @@
-//! Replaces `ingress` in builds without the feature `fs`: no stream receives by a ring.
+//! Replaces `ingress` in builds without the feature `uring-net`: no stream receives by a ring.
 
 use std::io;
 use std::sync::Arc;

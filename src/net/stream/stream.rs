@@ -11,7 +11,7 @@ use super::owed::Owed;
 use super::recv_buf::{RecvBuf, poll_plain};
 use crate::net::egress::Egress;
 use crate::net::egress::outlet::Outlet;
-use crate::net::options::{Options, Receive};
+use crate::net::options::Options;
 use crate::runtime::Turn;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -57,11 +57,9 @@ pub trait Seen {
 impl Stream {
     /// Panics outside a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(in crate::net) fn new(socket: OwnedFd, turn: Arc<Turn>, mut options: Options) -> io::Result<Self> {
-        options.receive = options.receive.on(&turn);
-        let by_ring = options.receive == Receive::Multishot;
+    pub(in crate::net) fn new(socket: OwnedFd, turn: Arc<Turn>, options: Options) -> io::Result<Self> {
         let egress = Egress::new(socket, Arc::clone(&turn), options)?;
-        let ingress = if by_ring { Ingress::new(&egress, turn) } else { None };
+        let ingress = Ingress::new(&egress, turn);
         Ok(Self { egress, ingress, unread: Mutex::default(), owed: None })
     }
 

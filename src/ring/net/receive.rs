@@ -65,18 +65,6 @@ enum ReceiveState {
     Armed(Arc<dyn Receiver>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Buffers {
-    pub(crate) count: u16,
-    pub(crate) size: u32,
-}
-
-impl Default for Buffers {
-    fn default() -> Self {
-        Self { count: 512, size: 4 << 10 }
-    }
-}
-
 pub(in crate::ring) struct MultishotRecv {
     places: Vec<(u32, ReceiveState)>,
     free: Vec<u32>,
@@ -86,14 +74,15 @@ pub(in crate::ring) struct MultishotRecv {
     pub(in crate::ring) armed: usize,
     /// Number of completions with bytes since the last query.
     pub(in crate::ring) arrivals: usize,
-    buffers: Buffers,
+    /// The number of provided buffers, and the bytes of each.
+    buffers: (u16, u32),
     pub(super) provided: Option<Arc<Provided>>,
     has_bundles: bool,
     refused: Option<String>,
 }
 
 impl MultishotRecv {
-    pub(in crate::ring) fn new(buffers: Buffers) -> Self {
+    pub(in crate::ring) fn new(buffers: (u16, u32)) -> Self {
         Self {
             places: Vec::new(),
             free: Vec::new(),
@@ -230,7 +219,7 @@ impl MultishotRecv {
         if self.provided.is_some() {
             return Ok(());
         }
-        let registered = Provided::new(self.buffers.count, self.buffers.size as usize).and_then(|provided| {
+        let registered = Provided::new(self.buffers.0, self.buffers.1 as usize).and_then(|provided| {
             // SAFETY: `self` keeps the buffers while a receive is armed, and leaks them if its end is unknown.
             unsafe { port.provide(&provided) }?;
             Ok(provided)

@@ -11,6 +11,7 @@ use std::fmt;
 use std::mem;
 use std::ops::Range;
 use std::ptr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::opcode;
@@ -54,6 +55,19 @@ impl SendOp {
     pub(crate) fn new(socket: Target, queue: queue::Queue, zero_copy: Option<ZeroCopy>) -> Self {
         Self { socket, queue, zero_copy, result: Err(Errno::CANCELED.raw_os_error()), offered: 0 }
     }
+}
+
+/// A stream whose bytes can leave by a ring, together with those of other streams.
+pub(crate) trait RingSend: Send + Sync {
+    /// Returns the stream's weight when deciding whether a batch pays: none, one, or enough by itself.
+    fn joins(&self) -> usize;
+
+    /// Hands out waiting bytes for a batch, and sends nothing until [`end`](Self::end) returns them. `None` changes
+    /// nothing: the stream must then be flushed.
+    fn begin(self: Arc<Self>) -> Option<SendOp>;
+
+    /// Takes back the bytes that were handed out, with the result of the send.
+    fn end(self: Arc<Self>, send_op: SendOp);
 }
 
 #[derive(Default)]
@@ -147,10 +161,10 @@ impl RingDriver {
 
     fn send_all(&self, ring: &mut Ring, send_batch: &mut SendBatch, after: &mut After) {
         let mut queue = lock(&self.queue);
-        queue.sends.round = queue.sends.round.wrapping_add(1);
-        queue.sends.ended.clear();
+        queue.sockets.sends.round = queue.sockets.sends.round.wrapping_add(1);
+        queue.sockets.sends.ended.clear();
         let knows_zero_copy = !queue.by_calls[usize::from(in_flight::CODE)];
-        let zero_copy = if knows_zero_copy { queue.sends.room() } else { 0 };
+        let zero_copy = if knows_zero_copy { queue.sockets.sends.room() } else { 0 };
         drop(queue);
         send_batch.list(zero_copy);
         let mut left = 0..send_batch.send_ops.len();
@@ -173,8 +187,8 @@ impl RingDriver {
                 ring.stalls = 0;
             }
             let mut queue = lock(&self.queue);
-            let ended = queue.sends.ended.len();
-            for (place, result) in queue.sends.ended.drain(..) {
+            let ended = queue.sockets.sends.ended.len();
+            for (place, result) in queue.sockets.sends.ended.drain(..) {
                 send_batch.send_ops[place].result = result.map(|n| n as usize);
             }
             drop(queue);
@@ -195,13 +209,13 @@ impl RingDriver {
         if queue.closed.is_some() || room == 0 {
             return 0;
         }
-        let round = queue.sends.round;
+        let round = queue.sockets.sends.round;
         let before = left.len();
         for place in left.by_ref().take(room) {
             let (entry, kept) = send_batch.entry(place);
             let data = About::Send(Key::new(place as u32, round)).user_data();
             if let Some(kept) = kept {
-                queue.sends.insert(data, kept);
+                queue.sockets.sends.insert(data, kept);
             }
             queue.in_flight += 1;
             queue.room.swift.used += 1;

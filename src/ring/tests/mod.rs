@@ -22,6 +22,7 @@ use bytes::Bytes;
 
 use super::driver::{RingDriver, Running};
 use super::fake::{Act, Handle, Sqe, fake};
+use super::net::Sockets;
 use super::slots::Ended;
 #[cfg(not(millstream_loom))]
 use super::sync::lock;
@@ -29,6 +30,7 @@ use crate::ops::StepOutcome;
 use crate::ops::Target;
 use crate::ops::program::Program;
 use crate::ops::rw::{Read, Write};
+use crate::sys::uring::Setup;
 
 #[cfg(not(millstream_loom))]
 mod busy;
@@ -52,7 +54,7 @@ mod steps;
 /// Creates a driver of a fake ring with `capacity` entries and 8 places for files.
 fn driver(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> (Arc<RingDriver>, Handle) {
     let (port, handle) = fake(capacity, script);
-    (Arc::new(RingDriver::new(port, 8, false, crate::ring::net::receive::Buffers::default(), Box::new(|| {}))), handle)
+    (Arc::new(RingDriver::new(port, 8, false, Sockets::new(&Setup::default()), Box::new(|| {}))), handle)
 }
 
 fn submit(driver: &Arc<RingDriver>, program: Program) -> Running {

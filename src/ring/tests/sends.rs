@@ -24,7 +24,7 @@ use crate::buf::queue::Queue;
 use crate::counters::Snapshot;
 use crate::ops::program::Program;
 use crate::ring::driver::RingDriver;
-use crate::ring::net::receive::Buffers;
+use crate::ring::net::Sockets;
 use crate::sys::uring::{Completion, Setup, Uring};
 
 fn queue(pieces: &[&[u8]]) -> Queue {
@@ -243,7 +243,7 @@ fn a_kernel_that_copies_after_all_is_not_asked_again() {
     if !uring.supports(opcode::SendMsgZc::CODE) {
         return crate::skips::skip("SENDMSG_ZC", "the ring of this kernel has none");
     }
-    let driver = RingDriver::new(Box::new(uring), 0, false, Buffers::default(), Box::new(|| {}));
+    let driver = RingDriver::new(Box::new(uring), 0, false, Sockets::new(&Setup::default()), Box::new(|| {}));
     let before = Snapshot::now();
     // Loopback always copies.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -283,7 +283,7 @@ fn a_ring_that_ends_leaks_what_is_never_notified() {
 fn a_full_socket_says_so_at_once() {
     let ring = Uring::new(Setup::default()).inspect_err(|refused| crate::skips::skip("io_uring", refused));
     let Ok(uring) = ring else { return };
-    let driver = RingDriver::new(Box::new(uring), 0, false, Buffers::default(), Box::new(|| {}));
+    let driver = RingDriver::new(Box::new(uring), 0, false, Sockets::new(&Setup::default()), Box::new(|| {}));
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let ours = Arc::new(ours);
     let mut sent = 0;

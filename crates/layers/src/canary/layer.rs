@@ -28,7 +28,7 @@ use millstream::server::Trusted;
 /// use millstream::net::{SendStrategy, TcpListener};
 /// use millstream::server::Connection;
 ///
-/// let canary = CanaryLayer::builder().share(SendStrategy::Uring, 5.0).build()?;
+/// let canary = CanaryLayer::builder().share(SendStrategy::Epoll, 5.0).build()?;
 /// let handle = canary.handle();
 /// let app = Router::new()
 ///     .route("/", get(|| async { "Hello, world!" }))

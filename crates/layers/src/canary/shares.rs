@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use millstream::net::SendStrategy;
 
 /// All paths, by number.
-pub(super) const PATHS: [SendStrategy; 5] =
-    [SendStrategy::Auto, SendStrategy::Uring, SendStrategy::Epoll, SendStrategy::NoSendfile, SendStrategy::NoCork];
+pub(super) const PATHS: [SendStrategy; SendStrategy::ALL.len()] = *SendStrategy::ALL.first_chunk().unwrap();
 
 /// Unit of the shares of a canary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

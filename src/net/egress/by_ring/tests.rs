@@ -1,8 +1,7 @@
-//! Unit tests of `flush`.
+//! Unit tests of `by_ring`.
 
-use super::super::super::options::Options;
 use super::*;
-use crate::runtime::Turn;
+use crate::runtime::Flush;
 use std::io::IoSlice;
 use std::task::{Context, Poll, Waker};
 use tokio::io::AsyncReadExt;
@@ -31,11 +30,12 @@ async fn streams_without_a_ring_do_not_join_batches() {
     let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
     let options = Options { receive: Receive::Multishot, ..Options::default() };
     let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), options).unwrap();
+    let receives = usize::from(egress.receives_by_ring());
     for (strategy, joins) in [
-        (SendStrategy::Auto, 1),
+        (SendStrategy::Auto, receives),
         (SendStrategy::Uring, usize::MAX),
         (SendStrategy::Epoll, 0),
-        (SendStrategy::NoCork, 1),
+        (SendStrategy::NoCork, receives),
     ] {
         egress.set_send_strategy(strategy);
         assert_eq!(egress.joins(), joins, "{strategy}");

@@ -1,0 +1,22 @@
+//! Replaces `by_ring` in builds without the feature `uring-net`: no stream is sent by a ring.
+
+use std::sync::Arc;
+
+use super::super::options::Options;
+use super::super::send_strategy::SendStrategy;
+use super::socket_writer::SocketWriter;
+use crate::runtime::Turn;
+
+pub(super) struct ByRing {
+    pub(super) receives: bool,
+}
+
+impl ByRing {
+    pub(super) fn new(_: &SocketWriter, _: &Arc<Turn>, _: &Options) -> Self {
+        Self { receives: false }
+    }
+
+    pub(super) fn answers_together(&self, _: SendStrategy, _: &Arc<Turn>) -> bool {
+        false
+    }
+}
