@@ -29,7 +29,6 @@ impl DirectBody {
         Self(Box::new(body))
     }
 
-    #[cfg(feature = "server")]
     pub(crate) fn direct(&mut self) -> &mut dyn Direct {
         &mut *self.0
     }

@@ -28,7 +28,9 @@
 //  batch            any body, its ready frames merged
 //  content_coding   br, zstd and gzip, and which of them a client prefers
 //  compress         any body, compressed
+//  attach           bodies that another task can write to the stream of the client
 //  direct           DirectBody: its bytes are in a socket, and may be moved to another
+//  event_body       EventBody: events, which a hub can write
 //  file             FileBody: a file, a range of it, or several, of exact length
 //  reader           reads the next frame of a file without blocking a runtime thread
 //  from_reader      a body from an AsyncRead
@@ -38,11 +40,13 @@
 //  length_limit     the error of a body over its limit
 //  validators       entity tag and Last-Modified of a file
 
+pub(crate) mod attach;
 mod batch;
 #[cfg(feature = "compress")]
 mod compress;
 mod content_coding;
 pub(crate) mod direct;
+pub(crate) mod event_body;
 #[cfg(feature = "fs")]
 pub(crate) mod file;
 mod from_reader;

@@ -15,7 +15,7 @@
 // From the top down; imports run downwards only:
 //
 //   hub/     sending events, and answering requests for them
-//   body/    a reader: its body, its position, its replay
+//   body/    a reader: its position, its replay
 //   log/     events that outlive the process, or that several processes share
 //   ring/    what a hub, its log and its readers share
 //   wake/    waking readers, and writing to their connections
@@ -36,9 +36,7 @@ mod ring;
 mod stats;
 mod wake;
 
-pub(crate) use body::Attach;
-pub use body::EventBody;
-pub(crate) use body::{Digest, SharedEvents};
+pub use crate::body::event_body::EventBody;
 pub use error::{SendError, SubscribeError};
 pub use event::EventId;
 pub use event::{Event, EventParts};

@@ -14,12 +14,11 @@ use pin_project_lite::pin_project;
 use super::framing::{Exchange, is_events};
 use super::takeover::Streamed;
 use crate::body::GracefulClose;
+use crate::body::attach::LayeredAttach;
 use crate::counters::{Counter, count};
 use crate::server::error::BoxError;
 use crate::server::limits::Pressure;
 use crate::server::state::{ConnState, Open, Protocol, ShutdownPhase};
-#[cfg(feature = "sse")]
-use crate::sse::SharedEvents;
 
 pin_project! {
     /// The body of a response, which records when it is finished.
@@ -115,20 +114,14 @@ where
     if is_long && is_events(response.headers()) {
         open.conn_state().requests.set_events();
     }
-    #[cfg(feature = "sse")]
-    let events = response.extensions_mut().remove::<SharedEvents>();
-    #[cfg(feature = "sse")]
-    let is_encoded = response.headers().contains_key(CONTENT_ENCODING);
-    #[cfg(feature = "sse")]
-    // Another coding than the hub's is that of a layer.
-    let events = events.filter(|events| events.is_compressed() == is_encoded);
+    let layered = response.extensions_mut().remove::<LayeredAttach>();
+    // Another coding than that of the body is that of a layer.
+    let layered = layered.filter(|body| body.is_encoded == response.headers().contains_key(CONTENT_ENCODING));
     let framing = exchange.filter(|_| is_long).and_then(|exchange| Some((exchange, exchange.framing(&response)?)));
     match framing {
         Some((exchange, (framing, keep_alive))) => response.map(|body| {
             let conn_state = Arc::clone(open.conn_state());
-            let streamed = Streamed::new(body, open, framing, keep_alive, exchange.stays());
-            #[cfg(feature = "sse")]
-            let streamed = streamed.with_events(events);
+            let streamed = Streamed::new(body, layered, open, framing, keep_alive, exchange.stays());
             Answered::Streamed { body: Some(Box::new(streamed)), conn_state }
         }),
         None => {

@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use bytes::buf::Take;
@@ -14,11 +15,12 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 
 use super::framing::Framing;
+use crate::body::attach::{Attach, AttachOutcome, LayeredAttach};
 use crate::body::direct::{Direct, DirectBody};
+use crate::body::event_body::EventBody;
 use crate::server::error::BoxError;
+use crate::server::lock::lock;
 use crate::server::state::{Driven, Open, Output};
-#[cfg(feature = "sse")]
-use crate::sse::{Attach, Digest, EventBody, SharedEvents};
 
 /// Slices of a frame that are offered in one call.
 const SLICES: usize = 16;
@@ -30,6 +32,10 @@ type NextFrame<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>
 pub(in crate::server) struct Streamed<B: Body> {
     /// Boxed, because it moves from hyper to the connection. `None` after its end.
     body: Option<Pin<Box<B>>>,
+    /// A body inside this one that another task can write.
+    layered: Option<Arc<Mutex<dyn Attach>>>,
+    /// Whether another task writes, so that the body need not be polled.
+    is_attached: bool,
     /// The request, open until all bytes are accepted.
     pub(in crate::server) open: Option<Open>,
     framing: Framing,
@@ -38,41 +44,28 @@ pub(in crate::server) struct Streamed<B: Body> {
     pub(super) stays: bool,
     piece: Option<Piece<B::Data>>,
     ended: bool,
-    #[cfg(feature = "sse")]
-    events: Events,
-}
-
-/// Events that a hub may write to the stream itself.
-#[cfg(feature = "sse")]
-#[derive(Default)]
-struct Events {
-    /// Those inside the bodies of layers, and the bytes that the layers have passed on so far. Boxed, because few bodies
-    /// have them.
-    shared: Option<Box<(SharedEvents, Digest)>>,
-    /// Whether the hub writes, so that the body need not be polled.
-    is_attached: bool,
 }
 
 impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
-    pub(in crate::server) fn new(body: B, open: Open, framing: Framing, keep_alive: bool, stays: bool) -> Self {
+    pub(in crate::server) fn new(
+        body: B,
+        layered: Option<LayeredAttach>,
+        open: Open,
+        framing: Framing,
+        keep_alive: bool,
+        stays: bool,
+    ) -> Self {
         Self {
             body: Some(Box::pin(body)),
+            layered: layered.map(|layered| layered.body),
+            is_attached: false,
             open: Some(open),
             framing,
             keep_alive,
             stays,
             piece: None,
             ended: false,
-            #[cfg(feature = "sse")]
-            events: Events::default(),
         }
-    }
-
-    /// Lets the hub write `shared`, the events inside the body.
-    #[cfg(feature = "sse")]
-    pub(super) fn with_events(mut self, shared: Option<SharedEvents>) -> Self {
-        self.events.shared = shared.map(|shared| Box::new((shared, Digest::default())));
-        self
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B>> {
@@ -81,12 +74,11 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
         if let (Some(Err(_)), Some(open)) = (&frame, &self.open) {
             open.failed();
         }
-        #[cfg(feature = "sse")]
-        if let (Some(shared), Some(data)) =
-            (&mut self.events.shared, frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()))
+        if let (Some(layered), Some(Ok(frame))) = (&self.layered, &frame)
+            && let Some(data) = frame.data_ref()
         {
-            // Events are one slice; data in several is not passed on unchanged.
-            shared.1.add(data.chunk());
+            // Such a body gives one slice; data in several is not passed on unchanged.
+            lock(layered).passed(data.chunk());
         }
         Poll::Ready(frame)
     }
@@ -157,57 +149,49 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
     }
 }
 
-/// A body of events is written by its hub, to all readers of the hub in one pass.
-#[cfg(feature = "sse")]
+/// Bodies that offer more than frames: a hub writes its events to all readers in one pass, and bytes in a socket are
+/// moved to the client's socket.
 impl<B: Body + 'static> Streamed<B> {
-    fn own_events(&mut self) -> Option<&mut EventBody> {
+    fn body_as<T: Unpin + 'static>(&mut self) -> Option<&mut T> {
         let body: &mut dyn Any = &mut self.body;
-        body.downcast_mut::<Option<Pin<Box<EventBody>>>>()?.as_deref_mut()
+        body.downcast_mut::<Option<Pin<Box<T>>>>()?.as_deref_mut()
     }
 
-    fn attach(&mut self, cx: &Context<'_>, io: &dyn Output) -> Attach {
+    /// Calls `call` with the body that another task can write: this one, or one inside of it.
+    fn with_attach<T>(&mut self, call: impl FnOnce(&mut dyn Attach) -> T) -> Option<T> {
+        if let Some(events) = self.body_as::<EventBody>() {
+            return Some(call(events.attach()));
+        }
+        self.layered.as_ref().map(|layered| call(&mut *lock(layered)))
+    }
+
+    fn attach(&mut self, cx: &Context<'_>, io: &dyn Output) -> AttachOutcome {
         let chunked = matches!(self.framing, Framing::Chunked(_));
         let Some(outlet) = io.outlet().filter(|_| !matches!(self.framing, Framing::Length(_))) else {
-            return Attach::Waits;
+            return AttachOutcome::Waits;
         };
-        let attach = if let Some(events) = self.own_events() {
-            events.attach(outlet, chunked, cx)
-        } else if let Some(shared) = &self.events.shared {
-            let attach = shared.0.attach(&shared.1, outlet, chunked, cx);
-            if attach.is_none() {
-                self.events.shared = None;
-            }
-            attach.unwrap_or(Attach::Waits)
-        } else {
-            Attach::Waits
-        };
-        self.events.is_attached = attach == Attach::Attached;
-        attach
+        let outcome = self.with_attach(|body| body.attach(outlet, chunked, cx)).unwrap_or(AttachOutcome::Waits);
+        if outcome == AttachOutcome::Refused {
+            self.layered = None;
+        }
+        self.is_attached = outcome == AttachOutcome::Attached;
+        outcome
     }
 
     /// Ready when the body must be polled.
-    fn poll_detached(&mut self) -> Poll<()> {
-        if self.events.is_attached {
-            match &self.events.shared {
-                // The hub has woken the task, or a layer that adds bytes or ends the stream.
-                Some(shared) => shared.0.detach(),
-                None => ready!(self.own_events().map_or(Poll::Ready(()), EventBody::poll_returned)),
-            }
-            self.events.is_attached = false;
+    fn poll_returned(&mut self) -> Poll<()> {
+        if self.is_attached {
+            ready!(self.with_attach(|body| body.poll_returned()).unwrap_or(Poll::Ready(())));
+            self.is_attached = false;
         }
         Poll::Ready(())
     }
-}
 
-/// A body whose bytes are in a socket is moved to the client's socket.
-impl<B: Body + 'static> Streamed<B> {
     fn direct(&mut self) -> Option<&mut dyn Direct> {
-        let body: &mut dyn Any = &mut self.body;
-        let body = body.downcast_mut::<Option<Pin<Box<DirectBody>>>>()?.as_deref_mut();
-        body.map(DirectBody::direct)
+        self.body_as().map(DirectBody::direct)
     }
 
-    /// Polls the body. Returns whether the bytes that are due can be moved.
+    /// Polls the body whose bytes are in a socket. Returns whether the bytes that are due can be moved.
     pub(super) fn prepare_move(&mut self, cx: &mut Context<'_>) -> bool {
         let Framing::Length(due @ 1..) = self.framing else { return false };
         self.direct().is_some_and(|direct| direct.prepare_move(cx, due))
@@ -229,11 +213,9 @@ impl<B: Body + 'static> Streamed<B> {
 
 impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Streamed<B> {
     fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>> {
-        #[cfg(feature = "sse")]
         let mut has_news = false;
         loop {
-            #[cfg(feature = "sse")]
-            ready!(self.poll_detached());
+            ready!(self.poll_returned());
             if self.ended {
                 self.body = None;
             }
@@ -253,14 +235,12 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Str
             match self.poll_piece(cx) {
                 Poll::Ready(Ok(piece)) => {
                     self.piece = piece;
-                    #[cfg(feature = "sse")]
-                    (has_news = false);
+                    has_news = false;
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
                     let _ = Pin::new(&mut *io).poll_flush(cx)?;
-                    #[cfg(feature = "sse")]
-                    if !has_news && self.attach(cx, io) == Attach::News {
+                    if !has_news && self.attach(cx, io) == AttachOutcome::News {
                         // A layer may keep the news back until it wakes this task.
                         has_news = true;
                         continue;

@@ -1,17 +1,14 @@
 //! A reader of events.
 //!
-//! - `body`: the body of its response.
-//! - `shared_events`: the same events behind the bodies of layers.
-//! - `seat`: its position, and the frames that follow it.
+//! - `seat`: its position, and the frames that follow it, as the body of a response.
+//! - `shared_events`: the same behind the bodies of layers.
 //! - `replay_cursor`: a reader whose events come from a log.
 //! - `room`: how many bytes of a log its readers hold, in all.
 
-mod body;
 mod replay_cursor;
 mod room;
 mod seat;
 mod shared_events;
 
-pub use body::EventBody;
-pub(crate) use seat::Attach;
-pub(crate) use shared_events::{Digest, SharedEvents};
+pub(super) use seat::SeatState;
+pub(super) use shared_events::SharedEvents;

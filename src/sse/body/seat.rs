@@ -14,6 +14,8 @@ use bytes::Bytes;
 
 use super::replay_cursor::{CursorStep, ReplayCursor};
 use crate::body::GracefulClose;
+use crate::body::attach::{Attach, AttachOutcome};
+use crate::body::event_body::EventStream;
 use crate::net::{Outlet, Sent};
 use crate::sse::event::{Deflater, Form, Gap, Gzip, Piece};
 use crate::sse::log::Log;
@@ -22,16 +24,6 @@ use crate::sse::wake::sinks;
 use crate::sse::wake::{Attached, Frames, Member, Outcome, ReaderSink, Refused, Wait};
 
 static COMMENT: &[u8] = b":\n\n";
-
-/// Whether the hub writes a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attach {
-    Attached,
-    /// It does not. The task is woken as before.
-    Waits,
-    /// It does not, and the body must be polled now.
-    News,
-}
 
 pub(in crate::sse) enum SeatState {
     Ended,
@@ -90,29 +82,6 @@ impl SeatState {
         seat.gzip.as_ref().map_or(0, Gzip::head_len)
     }
 
-    pub(in crate::sse) fn attach(&mut self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Attach {
-        match mem::replace(self, Self::Ended) {
-            Self::Polled(seat) => {
-                let (state, attach) = seat.attach(outlet, chunked, cx);
-                *self = state;
-                attach
-            }
-            other => {
-                *self = other;
-                Attach::Waits
-            }
-        }
-    }
-
-    pub(super) fn poll_returned(&mut self) -> Poll<()> {
-        let Self::Attached(attached) = self else { return Poll::Ready(()) };
-        if !attached.has_returned() {
-            return Poll::Pending;
-        }
-        self.detach();
-        Poll::Ready(())
-    }
-
     /// Takes the stream back from the hub, if the hub writes it.
     pub(in crate::sse) fn detach(&mut self) {
         if let Self::Attached(_) = self
@@ -121,8 +90,36 @@ impl SeatState {
             *self = returned(attached.detach());
         }
     }
+}
 
-    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+/// The hub writes it from its ring.
+impl Attach for SeatState {
+    fn attach(&mut self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> AttachOutcome {
+        match mem::replace(self, Self::Ended) {
+            Self::Polled(seat) => {
+                let (state, outcome) = seat.attach(outlet, chunked, cx);
+                *self = state;
+                outcome
+            }
+            other => {
+                *self = other;
+                AttachOutcome::Waits
+            }
+        }
+    }
+
+    fn poll_returned(&mut self) -> Poll<()> {
+        let Self::Attached(attached) = self else { return Poll::Ready(()) };
+        if !attached.has_returned() {
+            return Poll::Pending;
+        }
+        self.detach();
+        Poll::Ready(())
+    }
+}
+
+impl EventStream for SeatState {
+    fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.detach();
         let Self::Polled(seat) = self else { return Poll::Ready(None) };
         let Some(frame) = ready!(seat.poll(cx)) else {
@@ -140,8 +137,11 @@ impl SeatState {
         Poll::Ready(Some(frame))
     }
 
-    /// Returns a handle that ends the stream; `None` if it has ended.
-    pub(in crate::sse) fn ending(&self) -> Option<GracefulClose> {
+    fn is_ended(&self) -> bool {
+        matches!(self, Self::Ended)
+    }
+
+    fn ending(&self) -> Option<GracefulClose> {
         let Self::Polled(seat) = self else { return None };
         let (ending, hub) = (Arc::clone(&seat.ending), Arc::downgrade(&seat.permit.0));
         Some(GracefulClose::new(move || {
@@ -201,15 +201,15 @@ fn comment(gzip: &Option<Gzip>) -> Piece {
 }
 
 impl Seat {
-    fn attach(mut self: Box<Self>, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> (SeatState, Attach) {
+    fn attach(mut self: Box<Self>, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> (SeatState, AttachOutcome) {
         if !matches!(self.source, Source::Ring(_)) || !outlet.has_room(cx) {
-            return (SeatState::Polled(self), Attach::Waits);
+            return (SeatState::Polled(self), AttachOutcome::Waits);
         }
         self.outlet = Some((outlet, chunked));
         match Member::attach(self, |seat| seat.member.as_mut(), cx.waker()) {
-            Ok(attached) => (SeatState::Attached(attached), Attach::Attached),
-            Err(Refused::Waits(sink)) => (returned(Some(sink)), Attach::Waits),
-            Err(Refused::News(sink)) => (returned(Some(sink)), Attach::News),
+            Ok(attached) => (SeatState::Attached(attached), AttachOutcome::Attached),
+            Err(Refused::Waits(sink)) => (returned(Some(sink)), AttachOutcome::Waits),
+            Err(Refused::News(sink)) => (returned(Some(sink)), AttachOutcome::News),
         }
     }
 

@@ -1,38 +1,43 @@
 //! The events of a body that is inside the bodies of layers, for a server that writes past these.
 
+use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
-use super::seat::{Attach, SeatState};
+use super::seat::SeatState;
+use crate::body::GracefulClose;
+use crate::body::attach::{Attach, AttachOutcome, LayeredAttach};
+use crate::body::event_body::EventStream;
 use crate::net::Outlet;
+use crate::sse::lock::lock;
 
-/// The events of a body that is inside the bodies of layers.
-#[derive(Clone)]
-pub(crate) struct SharedEvents(Arc<Mutex<Given>>);
+/// The events of a body that is inside the bodies of layers. They end when it is dropped.
+pub(in crate::sse) struct SharedEvents(Arc<Mutex<GivenEvents>>);
 
-struct Given {
+struct GivenEvents {
     state: SeatState,
     /// Length of what precedes the first event: the head of a compressed stream.
     head: u64,
-    /// The bytes that the layers were given.
-    bytes: Digest,
+    /// The bytes that the layers were given, and those that they have passed on.
+    given: Digest,
+    passed: Digest,
     /// The task that polled last.
     waker: Option<Waker>,
 }
 
-/// A digest of the bytes that layers were given, or have passed on. Depends on nothing but the bytes.
+/// A digest that depends on nothing but the bytes.
 #[derive(Default)]
-pub(crate) struct Digest {
+struct Digest {
     hasher: DefaultHasher,
     len: u64,
 }
 
 impl Digest {
-    pub(crate) fn add(&mut self, bytes: &[u8]) {
+    fn add(&mut self, bytes: &[u8]) {
         self.hasher.write(bytes);
         self.len += bytes.len() as u64;
     }
@@ -45,65 +50,87 @@ impl Digest {
 impl SharedEvents {
     pub(in crate::sse) fn new(state: SeatState) -> Self {
         let head = state.head_len() as u64;
-        Self(Arc::new(Mutex::new(Given { state, head, bytes: Digest::default(), waker: None })))
+        let (given, passed) = (Digest::default(), Digest::default());
+        Self(Arc::new(Mutex::new(GivenEvents { state, head, given, passed, waker: None })))
     }
 
-    /// Returns whether the events are compressed, so that the response has a `Content-Encoding`.
-    pub(crate) fn is_compressed(&self) -> bool {
-        self.lock().head > 0
+    /// Returns the handle for the server.
+    pub(in crate::sse) fn layered(&self) -> LayeredAttach {
+        LayeredAttach { is_encoded: self.lock().head > 0, body: Arc::clone(&self.0) as _ }
     }
 
-    /// Polls for the layers.
-    pub(super) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let mut given = self.lock();
-        let frame = given.state.poll_frame(cx);
+    fn lock(&self) -> MutexGuard<'_, GivenEvents> {
+        lock(&self.0)
+    }
+}
+
+/// The body that the layers poll.
+impl EventStream for SharedEvents {
+    fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut events = self.lock();
+        let frame = events.state.poll_events(cx);
         if let Poll::Ready(Some(frame)) = &frame {
-            given.bytes.add(frame);
+            events.given.add(frame);
         }
-        given.waker = Some(cx.waker().clone());
+        events.waker = Some(cx.waker().clone());
         frame
     }
 
-    pub(super) fn with<T>(&self, look: impl FnOnce(&SeatState) -> T) -> T {
-        look(&self.lock().state)
+    fn is_ended(&self) -> bool {
+        self.lock().state.is_ended()
     }
 
-    /// Ends the stream, because the layers have dropped it.
-    pub(in crate::sse) fn end(&self) {
-        let state = mem::replace(&mut self.lock().state, SeatState::Ended);
-        // Dropped without the lock.
-        drop(state);
+    fn ending(&self) -> Option<GracefulClose> {
+        self.lock().state.ending()
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Given> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// As [`EventBody::attach`](crate::sse::EventBody::attach), for a body without layers.
-    pub(super) fn attach_own(&self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Attach {
+/// Without layers.
+impl Attach for SharedEvents {
+    fn attach(&mut self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> AttachOutcome {
         self.lock().state.attach(outlet, chunked, cx)
     }
 
-    /// As [`EventBody::attach`](crate::sse::EventBody::attach), for layers that have `passed` on these bytes so far, at
-    /// least an event. Returns `None` if they have changed bytes or keep some, or poll in another task, which would no
-    /// longer be woken.
-    pub(crate) fn attach(&self, passed: &Digest, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> Option<Attach> {
-        let mut given = self.lock();
-        if given.bytes.len <= given.head {
-            return Some(Attach::Waits);
-        }
-        let is_polled_here = given.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
-        let may = is_polled_here && given.bytes.is_same(passed);
-        may.then(|| given.state.attach(outlet, chunked, cx))
-    }
-
-    /// Takes the stream back from the hub, so that the layers may be polled.
-    pub(crate) fn detach(&self) {
-        self.lock().state.detach();
-    }
-
-    /// As [`EventBody::poll_returned`](crate::sse::EventBody::poll_returned), for a body without layers.
-    pub(super) fn poll_returned(&self) -> Poll<()> {
+    fn poll_returned(&mut self) -> Poll<()> {
         self.lock().state.poll_returned()
+    }
+}
+
+/// Behind layers that have passed on at least an event. They are refused if they have changed bytes or keep some, or poll
+/// in another task, which would no longer be woken.
+impl Attach for GivenEvents {
+    fn attach(&mut self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> AttachOutcome {
+        if self.given.len <= self.head {
+            return AttachOutcome::Waits;
+        }
+        let is_polled_here = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if !is_polled_here || !self.given.is_same(&self.passed) {
+            return AttachOutcome::Refused;
+        }
+        self.state.attach(outlet, chunked, cx)
+    }
+
+    /// The hub has woken the task, or a layer that adds bytes or ends the stream.
+    fn poll_returned(&mut self) -> Poll<()> {
+        self.state.detach();
+        Poll::Ready(())
+    }
+
+    fn passed(&mut self, data: &[u8]) {
+        self.passed.add(data);
+    }
+}
+
+impl fmt::Debug for SharedEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lock().state.fmt(f)
+    }
+}
+
+impl Drop for SharedEvents {
+    fn drop(&mut self) {
+        let state = mem::replace(&mut self.lock().state, SeatState::Ended);
+        // Dropped without the lock.
+        drop(state);
     }
 }

@@ -7,7 +7,8 @@ use http::{Request, Response};
 
 use super::builder::HubBuilder;
 use super::request;
-use crate::sse::body::EventBody;
+use crate::body::event_body::EventBody;
+use crate::sse::body::SeatState;
 use crate::sse::error::{SendError, SubscribeError};
 use crate::sse::event::{Deflater, Event, EventId};
 use crate::sse::log::{Log, Sink};
@@ -202,7 +203,7 @@ impl Hub {
     /// [subscribers](HubBuilder::subscribers) is reached, or the hub is closed.
     pub fn subscribe<B>(&self, request: &Request<B>) -> Response<EventBody> {
         request::answer(self.shared(), request.method(), request.uri(), request.headers(), |last, gzip| {
-            self.body(last, self.shared().deflater.as_ref().filter(|_| gzip))
+            self.seat(last, self.shared().deflater.as_ref().filter(|_| gzip))
         })
     }
 
@@ -213,13 +214,13 @@ impl Hub {
     ///
     /// Fails if the maximum number of subscribers is reached, or the hub is closed.
     pub fn subscribe_from(&self, last: Option<&str>) -> Result<EventBody, SubscribeError> {
-        self.body(last, None)
+        self.seat(last, None).map(EventBody::new)
     }
 
-    fn body(&self, last: Option<&str>, deflater: Option<&Arc<Deflater>>) -> Result<EventBody, SubscribeError> {
+    fn seat(&self, last: Option<&str>, deflater: Option<&Arc<Deflater>>) -> Result<SeatState, SubscribeError> {
         let permit = self.shared().enter()?;
         let last = last.filter(|id| request::is_id(self.shared(), id));
-        Ok(EventBody::new(permit, self.0.log.as_ref(), last, deflater))
+        Ok(SeatState::new(permit, self.0.log.as_ref(), last, deflater))
     }
 
     /// Ends all streams after the events sent before; later sends fail.

@@ -7,7 +7,8 @@ use http::{Method, Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 
 use crate::body::ContentCoding;
-use crate::sse::body::EventBody;
+use crate::body::event_body::{EventBody, EventStream};
+use crate::sse::body::{SeatState, SharedEvents};
 use crate::sse::error::SubscribeError;
 use crate::sse::event::check_id;
 use crate::sse::ring::HubShared;
@@ -16,18 +17,18 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Disables response buffering in nginx and compatible proxies.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Answers a request for the events of the hub `shared`. `subscribe` returns the body behind an id, compressed or not.
+/// Answers a request for the events of the hub `shared`. `subscribe` returns the reader behind an id, compressed or not.
 pub(super) fn answer(
     shared: &HubShared,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-    subscribe: impl FnOnce(Option<&str>, bool) -> Result<EventBody, SubscribeError>,
+    subscribe: impl FnOnce(Option<&str>, bool) -> Result<SeatState, SubscribeError>,
 ) -> Response<EventBody> {
     let compresses = shared.deflater.is_some();
     let gzip = compresses && ContentCoding::negotiate(headers, [ContentCoding::Gzip]).is_some();
-    let mut body = match method {
-        &Method::HEAD => EventBody::none(),
+    let seat = match method {
+        &Method::HEAD => SeatState::Ended,
         _ => {
             let last = last_id(headers, uri.query());
             if last == Last::Bad {
@@ -35,13 +36,19 @@ pub(super) fn answer(
             }
             let last = if let Last::Id(id) = &last { Some(&**id) } else { None };
             match subscribe(last, gzip) {
-                Ok(body) => body,
+                Ok(seat) => seat,
                 Err(_) => return refusal(shared),
             }
         }
     };
-    let ending = body.ending();
-    let events = shared.config.past_layers.then(|| body.share());
+    let ending = seat.ending();
+    let (body, layered) = if shared.config.past_layers {
+        let events = SharedEvents::new(seat);
+        let layered = events.layered();
+        (EventBody::new(events), Some(layered))
+    } else {
+        (EventBody::new(seat), None)
+    };
     let mut answer = Response::new(body);
     let fields = answer.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -57,14 +64,14 @@ pub(super) fn answer(
     if let Some(ending) = ending {
         answer.extensions_mut().insert(ending);
     }
-    if let Some(events) = events {
-        answer.extensions_mut().insert(events);
+    if let Some(layered) = layered {
+        answer.extensions_mut().insert(layered);
     }
     answer
 }
 
 fn refusal(shared: &HubShared) -> Response<EventBody> {
-    let mut answer = Response::new(EventBody::none());
+    let mut answer = Response::new(EventBody::new(SeatState::Ended));
     *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     let retry_after = shared.config.retry.as_secs_f64().ceil().max(1.0) as u64;
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
