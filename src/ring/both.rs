@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::driver::RingDriver;
-use super::net::Sockets;
+use super::net::sockets::Sockets;
 use super::slots::Ended;
 use crate::ops::StepOutcome;
 use crate::ops::buffers;

@@ -31,7 +31,7 @@ use tokio::sync::Semaphore;
 
 use super::fill::Done;
 use super::key::Key;
-use super::net::Sockets;
+use super::net::sockets::Sockets;
 use super::port::{Port, Ring};
 use super::queue::{After, ENDED, Queue};
 use super::slots::{Ended, Orphan};

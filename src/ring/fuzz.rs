@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::driver::{RingDriver, Running};
 use super::fake::{Act, fake};
-use super::net::Sockets;
+use super::net::sockets::Sockets;
 use super::room::Room;
 use super::slots::Ended;
 use super::sync::lock;

@@ -4,39 +4,45 @@ use super::key::About;
 use super::port::Ring;
 use super::queue::{After, Queue};
 use crate::counters::{Counter, count};
-use crate::sys::uring::{Completion, Setup};
+use crate::sys::uring::Completion;
 
-pub(crate) struct Sockets;
+pub(crate) mod sockets {
+    use std::task::Waker;
 
-#[derive(Default)]
-pub(super) struct Released;
+    use crate::sys::uring::Setup;
 
-impl Released {
-    pub(super) fn drop_each(self) {}
-}
+    pub(crate) struct Sockets;
 
-impl Sockets {
-    pub(crate) fn new(_: &Setup) -> Self {
-        Self
+    #[derive(Default)]
+    pub(in crate::ring) struct Released;
+
+    impl Released {
+        pub(in crate::ring) fn drop_each(self) {}
     }
 
-    pub(super) fn has_receives(&self) -> bool {
-        false
+    impl Sockets {
+        pub(crate) fn new(_: &Setup) -> Self {
+            Self
+        }
+
+        pub(in crate::ring) fn has_receives(&self) -> bool {
+            false
+        }
+
+        pub(in crate::ring) fn has_stops(&self) -> bool {
+            false
+        }
+
+        pub(in crate::ring) fn in_flight(&self) -> usize {
+            0
+        }
+
+        pub(in crate::ring) fn reaped(&mut self) {}
+
+        pub(in crate::ring) fn close(&mut self, _: &mut Vec<Waker>, _: &mut Released) {}
+
+        pub(in crate::ring) fn lose(&mut self, _: &mut Vec<Waker>, _: &mut Released) {}
     }
-
-    pub(super) fn has_stops(&self) -> bool {
-        false
-    }
-
-    pub(super) fn in_flight(&self) -> usize {
-        0
-    }
-
-    pub(super) fn reaped(&mut self) {}
-
-    pub(super) fn close(&mut self, _: &mut After) {}
-
-    pub(super) fn lose(&mut self, _: &mut After) {}
 }
 
 impl Queue {

@@ -4,17 +4,17 @@
 //! values of users: such work is collected in an [`After`], which runs once the lock is released.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 use rustix::io::Errno;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::key::{About, Key, STEPS_MAX};
-use super::net::{Released, Sockets};
+use super::net::sockets::{Released, Sockets};
 use super::port::{Port, Ring, leak};
 use super::room::Room;
 use super::slots::{Ended, Slots};
+use super::sync::guarded;
 use crate::counters::{Counter, count, log};
 use crate::ops::program::{Need, Program, ProgramVerdict};
 use crate::sys::uring::Completion;
@@ -76,10 +76,6 @@ impl After {
         permits.into_iter().for_each(|permit| guarded(|| drop(permit)));
         released.drop_each();
     }
-}
-
-pub(super) fn guarded(work: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
 impl Queue {
@@ -238,14 +234,14 @@ impl Queue {
         while let Some(key) = self.again.pop_front().or_else(|| self.todo.pop_front()) {
             self.end(key, ProgramVerdict::Again, after);
         }
-        self.sockets.close(after);
+        self.sockets.close(&mut after.wake, &mut after.released);
     }
 
     /// Gives up everything in flight, whose results will never be known. Returns the number of programs.
     pub(super) fn lose(&mut self, after: &mut After) -> usize {
         let mut lost = 0;
         self.in_flight = 0;
-        self.sockets.lose(after);
+        self.sockets.lose(&mut after.wake, &mut after.released);
         for key in self.slots.keys() {
             if self.slots.in_flight(key).is_none() {
                 continue;

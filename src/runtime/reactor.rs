@@ -13,7 +13,7 @@ use crate::counters::log;
 use crate::counters::{Counter, count};
 use crate::ops::buffers;
 use crate::ring::driver::RingDriver;
-use crate::ring::net::Sockets;
+use crate::ring::net::sockets::Sockets;
 use crate::sys::caps::{Capabilities, Support};
 use crate::sys::fd::OwnedFd;
 use crate::sys::uring::Uring;

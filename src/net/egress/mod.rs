@@ -6,8 +6,8 @@
 //!
 //! - this file: writes, and the decision whether they gather.
 //! - `state`: what the lock protects; `high_water`: the mark above which writers wait.
-//! - `socket_writer`: the system calls. `flush`: at the end of a turn, and when the socket has room. `by_ring`: in a
-//!   batch by the ring (feature `uring-net`).
+//! - `socket_writer`: the system calls. `flush`: at the end of a turn, and when the socket has room. `by_ring`,
+//!   `ring_send`: in a batch by the ring (feature `uring-net`).
 //! - `ready`: waiting for room. `raw`, `outlet`: sends by the caller, and by another task.
 //! - `seen`, `leaving`, `tune`: what a handle sees and changes.
 //! - `failure`, `close`, `linger`, `held_open`, `exit`: the ends.
@@ -60,6 +60,8 @@ mod linger;
 pub(super) mod outlet;
 mod raw;
 mod ready;
+#[cfg(uring_net)]
+mod ring_send;
 mod seen;
 mod socket_writer;
 mod state;

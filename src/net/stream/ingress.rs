@@ -81,8 +81,11 @@ impl AsFd for Ingress {
 impl Ingress {
     /// Returns `None` for a stream that receives by plain calls.
     pub(in crate::net) fn new(egress: &Arc<Egress>, turn: Arc<Turn>) -> Option<Arc<Self>> {
-        let receives = egress.receives_by_ring();
-        receives.then(|| Arc::new(Self { egress: Arc::clone(egress), turn, state: Mutex::default() }))
+        egress.receives_by_ring().then(|| Self::of(egress, turn))
+    }
+
+    fn of(egress: &Arc<Egress>, turn: Arc<Turn>) -> Arc<Self> {
+        Arc::new(Self { egress: Arc::clone(egress), turn, state: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, IngressState> {

@@ -3,17 +3,19 @@
 //! ```text
 //!  receive    multishot receives, armed until stopped
 //!  send       sends on many sockets in one call
+//!  sockets    both, as the queue holds them
 //!  in_flight  results of sends; memory of sends without a copy, kept until the kernel has released it
 //! ```
 //!
 //! The file operations do not depend on this module. Under the feature `uring-net`; without it `no_net` has the same
-//! functions, which do nothing. The queue has [`Sockets`], passes completions on, and asks them for work at each turn.
+//! functions, which do nothing. The queue has [`Sockets`](sockets::Sockets), passes completions on, and asks them for work at each turn.
 
 #![allow(unsafe_code)]
 
 pub(super) mod in_flight;
 pub(crate) mod receive;
 pub(crate) mod send;
+pub(crate) mod sockets;
 
 use std::sync::Arc;
 
@@ -22,71 +24,11 @@ use io_uring::opcode;
 use super::driver::RingDriver;
 use super::key::{About, Key};
 use super::port::Ring;
-use super::queue::{After, ENDED, Queue, guarded};
+use super::queue::{After, ENDED, Queue};
 use super::sync::lock;
-use crate::sys::uring::{Completion, Setup};
+use crate::sys::uring::Completion;
 pub(crate) use in_flight::ZeroCopy;
-use in_flight::{Kept, Sends};
-use receive::{MultishotRecv, Receiver};
-
-/// The receives and sends of one ring.
-pub(crate) struct Sockets {
-    receive: MultishotRecv,
-    sends: Sends,
-    /// Number of connections with new bytes, according to the last completions.
-    arrived: usize,
-}
-
-/// What the kernel has released.
-#[derive(Default)]
-pub(super) struct Released {
-    receivers: Vec<Arc<dyn Receiver>>,
-    kept: Vec<Kept>,
-}
-
-impl Released {
-    /// Drops each value. No lock may be held, since a drop may run code of users.
-    pub(super) fn drop_each(self) {
-        self.receivers.into_iter().for_each(|receiver| guarded(|| drop(receiver)));
-        self.kept.into_iter().for_each(|kept| guarded(|| drop(kept)));
-    }
-}
-
-impl Sockets {
-    pub(crate) fn new(setup: &Setup) -> Self {
-        Self { receive: MultishotRecv::new(setup.receive_buffers), sends: Sends::default(), arrived: 0 }
-    }
-
-    /// Returns whether receives wait for their submission.
-    pub(super) fn has_receives(&self) -> bool {
-        !self.receive.queued.is_empty()
-    }
-
-    /// Returns whether receives wait to be stopped.
-    pub(super) fn has_stops(&self) -> bool {
-        !self.receive.stopping.is_empty()
-    }
-
-    /// Returns the number of armed receives. Sends are counted by the queue.
-    pub(super) fn in_flight(&self) -> usize {
-        self.receive.armed
-    }
-
-    /// Called when all completions that had arrived are handled.
-    pub(super) fn reaped(&mut self) {
-        self.arrived = std::mem::take(&mut self.receive.arrivals);
-    }
-
-    pub(super) fn close(&mut self, after: &mut After) {
-        after.released.receivers.extend(self.receive.close(&mut after.wake));
-    }
-
-    /// Gives up everything in flight.
-    pub(super) fn lose(&mut self, after: &mut After) {
-        self.sends.lose();
-        after.released.receivers.extend(self.receive.lose(&mut after.wake));
-    }
-}
+use receive::Receiver;
 
 impl Queue {
     /// Handles a completion of a send, a receive or the stop of one.

@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 use super::driver::{RingDriver, Running};
 use super::fake::{Act, Handle, Sqe, fake};
-use super::net::Sockets;
+use super::net::sockets::Sockets;
 use super::slots::Ended;
 #[cfg(not(millstream_loom))]
 use super::sync::lock;

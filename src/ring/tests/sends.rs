@@ -24,7 +24,7 @@ use crate::buf::queue::Queue;
 use crate::counters::Snapshot;
 use crate::ops::program::Program;
 use crate::ring::driver::RingDriver;
-use crate::ring::net::Sockets;
+use crate::ring::net::sockets::Sockets;
 use crate::sys::uring::{Completion, Setup, Uring};
 
 fn queue(pieces: &[&[u8]]) -> Queue {

@@ -16,7 +16,7 @@ async fn reads_after(errno: Errno) -> [Poll<io::Result<usize>>; 2] {
     let mut theirs = tokio::net::UnixStream::from_std(theirs).unwrap();
     let turn = Turn::current();
     let egress = Egress::new(ours.into(), Arc::clone(&turn), Options::default()).unwrap();
-    let ingress = Ingress::new(&egress, turn).unwrap();
+    let ingress = Ingress::of(&egress, turn);
     ingress.arrived(Arrival::Ended(Ending::Failed(errno.raw_os_error())));
     theirs.write_all(b"later").await.unwrap();
     egress.io().unwrap().readable().await.unwrap().retain_ready();

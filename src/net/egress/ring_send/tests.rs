@@ -1,7 +1,9 @@
-//! Unit tests of `by_ring`.
+//! Unit tests of `ring_send`.
 
+use super::super::super::options::Options;
+use super::super::super::receive::Receive;
 use super::*;
-use crate::runtime::Flush;
+use crate::runtime::{Flush, Turn};
 use std::io::IoSlice;
 use std::task::{Context, Poll, Waker};
 use tokio::io::AsyncReadExt;
