@@ -79,7 +79,8 @@ fn a_reader_of_a_hub_needs_little() {
     if ran_in_child() {
         return;
     }
-    let hub = Hub::new();
+    // A comment that keeps a stream alive would fill the queues, if connecting takes as long.
+    let hub = Hub::builder().keep_alive(Duration::from_secs(3600)).build();
     let subscribed = hub.clone();
     let service = tower::service_fn(move |request| {
         let answer = subscribed.subscribe(&request);
