@@ -12,6 +12,8 @@ use testkit::http::{Flavour, watched};
 /// Long enough for a pending frame to arrive.
 const QUIET: Duration = Duration::from_millis(300);
 /// Keeps every confirmed write over a kill.
+/// Time for a reply of Redis: long enough for one that is not held back, on a busy machine too.
+const TIMEOUT: Duration = Duration::from_secs(2);
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
 fn run<R: Future<Output = ()>>(options: &'static [&'static str], test: impl FnOnce(Server) -> R + Send + 'static) {
@@ -22,7 +24,7 @@ fn run<R: Future<Output = ()>>(options: &'static [&'static str], test: impl FnOn
 }
 
 async fn log(url: &str) -> Redis {
-    Redis::builder(url).key("test").timeout(Duration::from_secs(1)).connect().await.unwrap()
+    Redis::builder(url).key("test").timeout(TIMEOUT).connect().await.unwrap()
 }
 
 async fn hub(url: &str) -> Hub {
@@ -191,7 +193,7 @@ fn an_append_whose_outcome_is_unknown_is_there_once() {
 fn an_append_that_comes_late_is_there_once() {
     run(&[], async |server| {
         let relay = Relay::start(&server).await;
-        let log = Redis::builder(relay.url()).key("test").timeout(Duration::from_millis(300)).connect().await.unwrap();
+        let log = Redis::builder(relay.url()).key("test").timeout(TIMEOUT).connect().await.unwrap();
         let hub = Hub::builder().log(log.clone()).build();
         let mut reader = reader(&hub, None);
         for turn in 0..3 {
@@ -212,21 +214,22 @@ fn an_append_that_comes_late_is_there_once() {
 #[test]
 fn an_append_that_redis_has_not_read_yet_is_there_once() {
     run(&[], async |server| {
-        let log = Redis::builder(server.url()).key("test").timeout(Duration::from_millis(200)).connect().await.unwrap();
+        let log = Redis::builder(server.url()).key("test").timeout(TIMEOUT).connect().await.unwrap();
         let hub = Hub::builder().log(log.clone()).build();
         let mut reader = reader(&hub, None);
-        for turn in 0..5 {
+        for turn in 0..3 {
             send(&hub, turn * 100);
             log.flush().await;
             server.freeze();
             (1..100).for_each(|n| send(&hub, turn * 100 + n));
-            tokio::time::sleep(Duration::from_millis(700)).await;
-            assert!(!log.state().connected);
+            while log.state().connected {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
             server.wake();
             log.flush().await;
             assert_eq!(reader.data(100).await, numbers(turn * 100, turn * 100 + 100));
         }
-        assert_eq!(len(&server), 500);
+        assert_eq!(len(&server), 300);
         assert_eq!(log.state().doubles, 0);
     });
 }

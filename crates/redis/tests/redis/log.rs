@@ -258,7 +258,7 @@ fn sends_wait_while_redis_does_nothing_and_arrive_once() {
     run(
         async |server| {
             let log =
-                Redis::builder(server.url()).key("test").queue(10).timeout(Duration::from_millis(300)).connect().await;
+                Redis::builder(server.url()).key("test").queue(10).timeout(Duration::from_secs(2)).connect().await;
             let log = log.unwrap();
             let hub = Hub::builder().log(log.clone()).build();
             let mut reader = reader(&hub, None);

@@ -24,17 +24,18 @@ pub(crate) struct Answer {
 /// Segments of this size in MiB.
 const JOURNAL: &str = "8";
 
-fn command(dir: &Path) -> Command {
+/// The command of a server whose long polls wait for so many seconds.
+fn command(dir: &Path, long_poll: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_durable_streams"));
-    command.args(["--listen", "127.0.0.1:0", "--journal", JOURNAL, "--max-body", "1", "--long-poll", "1", "--dir"]);
-    command.arg(dir);
+    command.args(["--listen", "127.0.0.1:0", "--journal", JOURNAL, "--max-body", "1"]);
+    command.args(["--long-poll", long_poll, "--dir"]).arg(dir);
     command
 }
 
 /// Runs a server that cannot start, and returns its errors.
 #[allow(dead_code, reason = "not every program needs it")]
 pub(crate) fn refused(dir: &Path) -> String {
-    let mut child = command(dir).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command(dir, "1").stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     for _ in 0..600 {
         if let Some(status) = child.try_wait().unwrap() {
             assert!(!status.success());
@@ -59,9 +60,19 @@ impl Server {
         Self::start_with(dir, Stdio::inherit())
     }
 
+    /// Starts a server whose long polls outlast a test.
+    #[allow(dead_code, reason = "not every program needs it")]
+    pub(crate) fn start_patient(dir: &Path) -> Self {
+        Self::run(command(dir, "3600").stderr(Stdio::inherit()))
+    }
+
     /// Starts a server whose errors go to `errors`.
     pub(crate) fn start_with(dir: &Path, errors: Stdio) -> Self {
-        let mut child = command(dir).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+        Self::run(command(dir, "1").stderr(errors))
+    }
+
+    fn run(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
