@@ -14,6 +14,7 @@ use millstream::files::Files;
 use millstream::net::TcpListener;
 use millstream::server::serve;
 use millstream::server::tls::Tls;
+#[cfg(ktls)]
 use millstream::{Capabilities, Support};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -46,6 +47,7 @@ struct Options {
     #[arg(long, value_name = "FILE")]
     client_roots: Option<PathBuf>,
     /// Lets the kernel encrypt connections that send long files.
+    #[cfg(ktls)]
     #[arg(long)]
     kernel_tls: bool,
 }
@@ -79,7 +81,10 @@ async fn run(options: Options) -> Result<(), String> {
     if let Some(roots) = options.client_roots {
         builder = builder.client_roots_file(roots);
     }
-    let tls = builder.build().map_err(|e| report(&e))?.kernel_tls(options.kernel_tls);
+    let tls = builder.build().map_err(|e| report(&e))?;
+    #[cfg(ktls)]
+    let tls = tls.kernel_tls(options.kernel_tls);
+    #[cfg(ktls)]
     if let (true, Support::No(why)) = (options.kernel_tls, Capabilities::get().kernel_tls()) {
         eprintln!("--kernel-tls has no effect: {why}");
     }

@@ -9,6 +9,7 @@ mod link;
 #[cfg(target_os = "linux")]
 mod measure;
 #[cfg(all(target_os = "linux", tls))]
+#[cfg(ktls)]
 mod tls;
 
 use std::net::SocketAddr;
@@ -48,7 +49,7 @@ struct Options {
 /// Name of a capability, its getter, and the effect of its absence.
 type Check = (&'static str, fn(&Capabilities) -> &Support, &'static str);
 
-const CHECKS: [Check; 7] = [
+const CHECKS: &[Check] = &[
     (
         "sendfile",
         Capabilities::sendfile,
@@ -88,6 +89,7 @@ const CHECKS: [Check; 7] = [
          default), sysctl kernel.io_uring_disabled, a limit on locked memory (ulimit -l) too small for even 32 entries, \
          or a kernel whose io_uring lacks features of Linux 5.12.",
     ),
+    #[cfg(ktls)]
     (
         "kernel_tls",
         Capabilities::kernel_tls,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use millstream::Capabilities;
-#[cfg(tls)]
+#[cfg(ktls)]
 use millstream::Support;
 use millstream::body::FileBody;
 use millstream::fs::File;
@@ -23,7 +23,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::link::Link;
-#[cfg(tls)]
+#[cfg(ktls)]
 use crate::tls;
 
 const SIZES: [usize; 8] = [1 << 10, 4 << 10, 10 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20];
@@ -142,7 +142,7 @@ pub(crate) fn run(link: &Link, time: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-#[cfg(tls)]
+#[cfg(ktls)]
 fn of_tls(slice: Duration, lost: &mut Vec<String>) -> Result<(), Error> {
     if let Support::No(why) = Capabilities::get().kernel_tls() {
         println!("Files over TLS have one path here. No kernel TLS: {why}\n");
@@ -153,7 +153,7 @@ fn of_tls(slice: Duration, lost: &mut Vec<String>) -> Result<(), Error> {
     Ok(())
 }
 
-#[cfg(not(tls))]
+#[cfg(not(ktls))]
 fn of_tls(_: Duration, _: &mut Vec<String>) -> Result<(), Error> {
     Ok(())
 }

@@ -49,6 +49,7 @@ pub struct Capabilities {
     io_uring: Entry,
     splice: Entry,
     copy_file_range: Entry,
+    #[cfg(ktls)]
     kernel_tls: Entry,
 }
 
@@ -157,6 +158,8 @@ impl Capabilities {
     }
 
     /// Returns support for TLS records that the kernel makes, for `Tls::kernel_tls`: Linux 6.12 with the module `tls`.
+    /// Only with `--cfg millstream_unstable_ktls`.
+    #[cfg(ktls)]
     pub fn kernel_tls(&self) -> &Support {
         self.kernel_tls.support()
     }
@@ -177,6 +180,7 @@ impl Capabilities {
             io_uring: entry("io_uring", "operations on files go to the blocking pool", probe::io_uring),
             splice: entry("splice", "copies between sockets are read and written", probe::splice),
             copy_file_range: entry("copy_file_range", "copies of files are read and written", probe::copy_file_range),
+            #[cfg(ktls)]
             kernel_tls: entry("kernel_tls", "files over TLS are encrypted by this process", probe::kernel_tls),
         }
     }
@@ -192,6 +196,7 @@ impl Capabilities {
             &self.io_uring,
             &self.splice,
             &self.copy_file_range,
+            #[cfg(ktls)]
             &self.kernel_tls,
         ];
         entries.into_iter().map(|entry| (entry.name, entry.support()))

@@ -15,6 +15,7 @@ use millstream::net::TcpListener;
 use millstream::server;
 use millstream::server::tls::{ClientCertificate, Tls, TlsBuilder};
 use millstream::server::{Limits, RequestBody};
+#[cfg(ktls)]
 use socket2::{SockRef, Socket};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
@@ -29,6 +30,7 @@ mod clients;
 mod counts;
 mod files;
 mod gone;
+#[cfg(ktls)]
 mod kernel;
 mod protocols;
 mod records;
@@ -98,6 +100,7 @@ const TOKEN: &[u8] = b"data: {\"token\": \"hello world this is\"}\n\n";
 struct Server {
     addr: SocketAddr,
     /// The listener's.
+    #[cfg(ktls)]
     socket: Socket,
     tree: TempDir,
     bytes: Vec<u8>,
@@ -118,6 +121,7 @@ impl Server {
     async fn limited(tls: Tls, limits: Limits) -> Self {
         // Gathering must not depend on the load of the machine.
         let listener = TcpListener::builder().gather_limit(Duration::from_secs(60)).bind("127.0.0.1:0").await.unwrap();
+        #[cfg(ktls)]
         let socket = SockRef::from(&listener).try_clone().unwrap();
         let addr = listener.local_addr().unwrap();
         let (tree, bytes) = tree();
@@ -127,10 +131,18 @@ impl Server {
             async move { Ok::<_, Infallible>(answer(&files, &dir, request).await) }
         });
         let task = tokio::spawn(server::serve(listener, service).limits(limits).tls(tls).into_future());
-        Self { addr, socket, tree, bytes, task: task.abort_handle() }
+        Self {
+            addr,
+            #[cfg(ktls)]
+            socket,
+            tree,
+            bytes,
+            task: task.abort_handle(),
+        }
     }
 
     /// Sets the send buffer of new connections.
+    #[cfg(ktls)]
     fn send_buffer(&self, bytes: usize) {
         self.socket.set_send_buffer_size(bytes).unwrap();
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-#[cfg(tls)]
+#[cfg(ktls)]
 use std::task::{Context, Poll};
 
 use tokio::net::ToSocketAddrs;
@@ -11,10 +11,10 @@ use super::stream::{Stream, stream};
 use crate::net::options::Options;
 use crate::runtime::Turn;
 use crate::sys::fd::{AsFd, OwnedFd};
-#[cfg(tls)]
+#[cfg(ktls)]
 use crate::sys::kernel_tls;
 use crate::sys::socket;
-#[cfg(tls)]
+#[cfg(ktls)]
 use crate::sys::tls_keys::Keys;
 
 /// A TCP connection that detects the origin of bytes, such as a file, and gathers small writes.
@@ -118,7 +118,7 @@ impl TcpStream {
 }
 
 /// Encryption by the kernel.
-#[cfg(tls)]
+#[cfg(ktls)]
 impl TcpStream {
     /// Makes the kernel encrypt what is written from now on, or replaces its keys. It must have taken all bytes.
     pub(crate) fn encrypt(&self, keys: &Keys) -> io::Result<()> {

@@ -9,10 +9,8 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::server::Acceptor;
 
 use super::config::Tls;
-use super::kernel::Kernel;
-use super::secret::SecretLog;
+use super::kernel::{self, Kernel};
 use super::stream::TlsStream;
-use super::wire::Wire;
 use crate::counters::{Counter, count};
 use crate::net::{Rewind, TakeOver};
 
@@ -65,15 +63,12 @@ impl Tls {
     where
         S: AsyncRead + AsyncWrite + TakeOver + Unpin,
     {
-        let started = LazyConfigAcceptor::new(Acceptor::default(), Wire::new(stream, by_kernel)).await?;
+        let wire = kernel::wire(stream, by_kernel);
+        let started = LazyConfigAcceptor::new(Acceptor::default(), wire).await?;
         let config = self.config_for(started.client_hello().cipher_suites());
-        // The kernel's records have any length.
-        if !by_kernel || config.max_fragment_size.is_some() {
-            return Ok(TlsStream::new(started.into_stream(config).await?, None));
-        }
-        let (config, log) = SecretLog::of(&config);
+        let (config, log) = kernel::prepare(config, by_kernel);
         let stream = started.into_stream(config).await?;
-        let kernel = Kernel::new(stream.get_ref().1, &log);
+        let kernel = log.and_then(|log| Kernel::new(stream.get_ref().1, &log));
         Ok(TlsStream::new(stream, kernel))
     }
 }

@@ -14,6 +14,7 @@ use super::provider;
 use super::sources::Sources;
 use crate::counters::log;
 use crate::counters::{Counter, count};
+#[cfg(ktls)]
 use crate::sys::caps::{Capabilities, Support};
 
 /// TLS configuration for [`Serve::tls`](crate::server::Serve::tls): a certificate chain and its key. Clones share it: a
@@ -45,6 +46,7 @@ use crate::sys::caps::{Capabilities, Support};
 pub struct Tls {
     shared: Arc<TlsShared>,
     every: Option<Duration>,
+    #[cfg(ktls)]
     kernel: bool,
 }
 
@@ -79,12 +81,21 @@ impl Tls {
     /// `alpn_protocols` to `h2` and `http/1.1`: browsers use HTTP/2 only if it is offered.
     pub fn from_config(config: Arc<ServerConfig>) -> Self {
         let current = Mutex::new(Current { config, for_chacha: None });
-        Self { shared: Arc::new(TlsShared { current, sources: Mutex::new(None) }), every: None, kernel: false }
+        Self::with(TlsShared { current, sources: Mutex::new(None) }, None)
     }
 
     pub(super) fn new(mut sources: Sources, every: Option<Duration>) -> Result<Self, TlsError> {
         let current = Mutex::new(Current::new(sources.read()?));
-        Ok(Self { shared: Arc::new(TlsShared { current, sources: Mutex::new(Some(sources)) }), every, kernel: false })
+        Ok(Self::with(TlsShared { current, sources: Mutex::new(Some(sources)) }, every))
+    }
+
+    fn with(shared: TlsShared, every: Option<Duration>) -> Self {
+        Self {
+            shared: Arc::new(shared),
+            every,
+            #[cfg(ktls)]
+            kernel: false,
+        }
     }
 
     /// Makes the kernel encrypt connections that send long files (kernel TLS), and sends these by `sendfile`. Off by
@@ -96,6 +107,9 @@ impl Tls {
     /// replaced, because the client requests it (`KeyUpdate`), or with AES-GCM after 8 million writes or 256 GiB.
     ///
     /// Where [`Capabilities::kernel_tls`] has a reason against it, nothing changes, and the reason is logged.
+    ///
+    /// Unstable: only with `--cfg millstream_unstable_ktls`, until a machine has timed it.
+    #[cfg(ktls)]
     #[must_use]
     pub fn kernel_tls(mut self, on: bool) -> Self {
         if let Support::No(why) = Capabilities::get().kernel_tls()
@@ -109,7 +123,10 @@ impl Tls {
 
     /// Returns whether the kernel may encrypt.
     pub(super) fn uses_kernel(&self) -> bool {
-        self.kernel && Capabilities::get().kernel_tls().is_yes()
+        #[cfg(ktls)]
+        return self.kernel && Capabilities::get().kernel_tls().is_yes();
+        #[cfg(not(ktls))]
+        false
     }
 
     pub(super) fn every(&self) -> Option<Duration> {
@@ -186,6 +203,8 @@ impl fmt::Debug for Tls {
         if let Ok(sources) = self.shared.sources.try_lock() {
             debug.field("sources", &*sources);
         }
-        debug.field("every", &self.every).field("kernel", &self.kernel).finish_non_exhaustive()
+        #[cfg(ktls)]
+        debug.field("kernel", &self.kernel);
+        debug.field("every", &self.every).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,6 @@
-//! Encryption by the kernel, for connections that send long files.
+//! Encryption by the kernel, for connections that send long files (`--cfg millstream_unstable_ktls`).
+//!
+//! - `secret`: the keys; `wire`: the number of the first record.
 //!
 //! The session encrypts until a write has a long slice of a file. Then the kernel gets the key and the number of the next
 //! record, and encrypts all that is written, files by `sendfile`. It keeps the keys as long as the socket lives. The
@@ -6,18 +8,24 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::AsyncWrite;
 use tokio_rustls::rustls;
-use tokio_rustls::rustls::ServerConnection;
+use tokio_rustls::rustls::{ServerConfig, ServerConnection};
+use tokio_rustls::server;
 
-use super::secret::{SecretLog, TrafficSecret};
 use crate::buf::origin::OriginSlice;
-use crate::counters::{Counter, count};
-use crate::net::TcpStream;
+use crate::counters::{Counter, count, log};
+use crate::net::{TakeOver, TcpStream};
 use crate::sys::fd::AsFd;
 use crate::sys::kernel_tls;
+use secret::{SecretLog, TrafficSecret};
+pub(super) use wire::Wire;
+
+mod secret;
+mod wire;
 
 /// Bytes of files in one write from which on the kernel encrypts.
 const LONG: usize = 256 << 10;
@@ -75,24 +83,24 @@ impl Kernel {
         Some(Self { secret, records_max, encrypts: false, records: 0, update: Update::None, end: End::None })
     }
 
-    pub(super) fn encrypts(&self) -> bool {
+    fn encrypts(&self) -> bool {
         self.encrypts
     }
 
     /// Returns whether a write has enough of a file for `sendfile` to pay.
-    pub(super) fn is_for(bufs: &[IoSlice<'_>]) -> bool {
+    fn is_for(bufs: &[IoSlice<'_>]) -> bool {
         let files = bufs.iter().map(|buf| OriginSlice::new(buf)).filter(|slice| slice.is_sent_from_file());
         files.map(|slice| slice.bytes().len()).sum::<usize>() >= LONG
     }
 
     /// Returns whether the session still has its first keys: it replaces them after so many records, and does not tell.
-    pub(super) fn has_keys_at(&self, next: u64) -> bool {
+    fn has_keys_at(&self, next: u64) -> bool {
         next < self.records_max / 2
     }
 
     /// Hands the keys over, with the number of the next record. The kernel must have taken all earlier bytes. An error
     /// leaves the connection to the session.
-    pub(super) fn begin(&mut self, socket: &TcpStream, next: u64) -> io::Result<()> {
+    fn begin(&mut self, socket: &TcpStream, next: u64) -> io::Result<()> {
         socket.encrypt(&self.secret.keys(next))?;
         self.encrypts = true;
         self.records = next;
@@ -190,6 +198,66 @@ impl Kernel {
     }
 }
 
+/// Returns the stream below a session. With `by_kernel` it counts the session's records.
+pub(super) fn wire<S>(stream: S, by_kernel: bool) -> Wire<S> {
+    Wire::new(stream, by_kernel)
+}
+
+pub(super) fn below<S>(wire: &Wire<S>) -> &S {
+    wire.get_ref()
+}
+
+pub(super) fn mark_shaken<S>(wire: &mut Wire<S>) {
+    wire.mark_shaken();
+}
+
+/// Returns the configuration of one connection, and the log of its secret if the kernel may encrypt.
+pub(super) fn prepare(config: Arc<ServerConfig>, by_kernel: bool) -> (Arc<ServerConfig>, Option<Arc<SecretLog>>) {
+    // The kernel's records have any length.
+    if !by_kernel || config.max_fragment_size.is_some() {
+        return (config, None);
+    }
+    let (config, log) = SecretLog::of(&config);
+    (config, Some(log))
+}
+
+/// Returns what sends on a connection if the kernel encrypts.
+pub(super) fn active<'a, S: TakeOver>(
+    kernel: &'a mut Option<Box<Kernel>>,
+    stream: &'a mut server::TlsStream<Wire<S>>,
+) -> Option<(&'a mut Kernel, &'a mut ServerConnection, &'a mut TcpStream)> {
+    let kernel = kernel.as_deref_mut().filter(|kernel| kernel.encrypts())?;
+    let (wire, session) = stream.get_mut();
+    Some((kernel, session, wire.socket()?))
+}
+
+/// Lets the kernel encrypt if `bufs` are better sent by it. All records of the session were handed over.
+pub(super) fn poll_begin<S: TakeOver>(
+    kernel: &mut Option<Box<Kernel>>,
+    stream: &mut server::TlsStream<Wire<S>>,
+    cx: &mut Context<'_>,
+    bufs: &[IoSlice<'_>],
+) -> Poll<io::Result<()>> {
+    let Some(candidate) = kernel else { return Poll::Ready(Ok(())) };
+    let (wire, session) = stream.get_mut();
+    let next = wire.records().filter(|&next| candidate.has_keys_at(next) && !owes_update(session));
+    let (Some(next), Some(socket)) = (next, wire.socket()) else {
+        *kernel = None;
+        return Poll::Ready(Ok(()));
+    };
+    if Kernel::is_for(bufs) {
+        ready!(socket.poll_drained(cx))?;
+        match candidate.begin(socket, next) {
+            Ok(()) => wire.discard(),
+            Err(e) => {
+                log::kernel_tls_refused(&e);
+                *kernel = None;
+            }
+        }
+    }
+    Poll::Ready(Ok(()))
+}
+
 /// Discards what the session would send.
 fn discard_records(session: &mut ServerConnection) -> io::Result<()> {
     while session.wants_write() {
@@ -199,7 +267,7 @@ fn discard_records(session: &mut ServerConnection) -> io::Result<()> {
 }
 
 /// Returns whether the session must send a `KeyUpdate` before its next data: the peer has requested it.
-pub(super) fn owes_update(session: &mut ServerConnection) -> bool {
+fn owes_update(session: &mut ServerConnection) -> bool {
     // The session queues the message when data is written, even if that is none.
     let _ = io::Write::write(&mut session.writer(), &[]);
     session.wants_write()

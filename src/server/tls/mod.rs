@@ -15,7 +15,7 @@
 //! | `provider` | the cryptography that features choose |
 //! | `watch` | reload of files that change |
 //! | `accept`, `stream`, `records` | handshake, [`TlsStream`], sizes of records |
-//! | `kernel` | encryption by the kernel: `secret` has its keys, `wire` the number of its first record |
+//! | `kernel` | encryption by the kernel, which is unstable |
 //!
 //! Protocol and cryptography are those of [rustls], through [tokio_rustls]: TLS 1.3 and 1.2 (RFC 8446, RFC 5246), with
 //! session tickets. ALPN (RFC 7301) negotiates HTTP/2 or HTTP/1.1.
@@ -28,17 +28,16 @@ mod clients;
 mod config;
 mod error;
 mod identity;
+#[cfg_attr(not(ktls), path = "no_kernel.rs")]
 mod kernel;
 mod names;
 mod pem;
 mod provider;
 mod records;
-mod secret;
 mod sources;
 mod stream;
 mod tickets;
 mod watch;
-mod wire;
 
 pub use builder::TlsBuilder;
 pub use clients::ClientCertificate;

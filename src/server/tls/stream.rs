@@ -11,9 +11,8 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio_rustls::server;
 
-use super::kernel::{Kernel, owes_update};
+use super::kernel::{self, Kernel, Wire};
 use super::records::{Records, cut};
-use super::wire::Wire;
 use crate::buf::origin;
 use crate::counters::log;
 use crate::counters::{Counter, count};
@@ -29,7 +28,7 @@ const PIECES: usize = 64;
 ///
 /// Records have at most 1400 bytes while a connection is young (64 KiB) or after it was idle (1 s), so that the peer
 /// can use each segment when it arrives, and 16 KiB later (RFC 8446 §5.1). The stream below gathers the records. With
-/// [`Tls::kernel_tls`](super::Tls::kernel_tls) the kernel may make them.
+/// `Tls::kernel_tls` (unstable) the kernel may make them.
 ///
 /// # Errors
 ///
@@ -60,7 +59,7 @@ pub struct TlsStream<S> {
 impl<S> TlsStream<S> {
     pub(super) fn new(mut stream: server::TlsStream<Wire<S>>, kernel: Option<Kernel>) -> Self {
         let (wire, session) = stream.get_mut();
-        wire.mark_shaken();
+        kernel::mark_shaken(wire);
         // Writes are bounded here, so that the remainder of a bound does not split a record.
         session.set_buffer_limit(None);
         Self {
@@ -76,7 +75,7 @@ impl<S> TlsStream<S> {
 
     /// Returns the stream below, for its addresses or its [handle](crate::net::TcpStream::handle).
     pub fn get_ref(&self) -> &S {
-        self.stream.get_ref().0.get_ref()
+        kernel::below(self.stream.get_ref().0)
     }
 
     /// Returns the rustls session: cipher suite, certificates of the client, exported keys.
@@ -105,7 +104,7 @@ impl<S> TlsStream<S> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, ktls))]
 impl<S> TlsStream<S> {
     /// Returns what the kernel would continue, and the number of the next record.
     pub(super) fn into_kernel(self) -> (Option<Box<Kernel>>, Option<u64>, ServerConnection) {
@@ -199,31 +198,12 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
 
     /// Returns what sends on this connection if the kernel encrypts.
     fn by_kernel(&mut self) -> Option<(&mut Kernel, &mut ServerConnection, &mut TcpStream)> {
-        let kernel = self.kernel.as_deref_mut().filter(|kernel| kernel.encrypts())?;
-        let (wire, session) = self.stream.get_mut();
-        Some((kernel, session, wire.socket()?))
+        kernel::active(&mut self.kernel, &mut self.stream)
     }
 
     /// Lets the kernel encrypt if `bufs` are better sent by it. All records of the session were handed over.
     pub(super) fn poll_kernel(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<()>> {
-        let Some(kernel) = &mut self.kernel else { return Poll::Ready(Ok(())) };
-        let (wire, session) = self.stream.get_mut();
-        let next = wire.records().filter(|&next| kernel.has_keys_at(next) && !owes_update(session));
-        let (Some(next), Some(socket)) = (next, wire.socket()) else {
-            self.kernel = None;
-            return Poll::Ready(Ok(()));
-        };
-        if Kernel::is_for(bufs) {
-            ready!(socket.poll_drained(cx))?;
-            match kernel.begin(socket, next) {
-                Ok(()) => wire.discard(),
-                Err(e) => {
-                    log::kernel_tls_refused(&e);
-                    self.kernel = None;
-                }
-            }
-        }
-        Poll::Ready(Ok(()))
+        kernel::poll_begin(&mut self.kernel, &mut self.stream, cx, bufs)
     }
 
     /// Ready once the stream below has taken all bytes.

@@ -8,7 +8,6 @@
 //!  fd        descriptors
 //!  lock      locks of open files
 //!  tcp_info  numbers of a TCP connection
-//!  tls_keys  keys of TLS records that the kernel makes
 //!            these are written once for both systems, in the folder above
 //!
 //!  clock     a cheap clock
@@ -35,7 +34,7 @@
 //!  uring     one io_uring: set-up, submission, completion
 //!  watch     descriptors registered with the runtime, and their readiness
 //!  vectored  vectored reads and writes, allocate, truncate
-//!  kernel_tls  TLS records that the kernel makes
+//!  kernel_tls  TLS records that the kernel makes, with the keys of `tls_keys`
 //!  map       a reserved address range, files mapped into it, and the guard that survives a truncated file
 //! ```
 
@@ -47,9 +46,6 @@ pub(crate) mod fd;
 pub(crate) mod lock;
 #[path = "../tcp_info.rs"]
 pub(crate) mod tcp_info;
-#[cfg(tls)]
-#[path = "../tls_keys.rs"]
-pub(crate) mod tls_keys;
 
 pub(crate) mod call;
 pub(crate) mod clock;
@@ -60,7 +56,7 @@ pub(crate) mod errno;
 pub(crate) mod exit;
 pub(crate) mod file;
 pub(crate) mod flags;
-#[cfg(tls)]
+#[cfg(ktls)]
 pub(crate) mod kernel_tls;
 pub(crate) mod map;
 #[cfg(feature = "files")]
@@ -75,6 +71,8 @@ pub(crate) mod socket;
 pub(crate) mod status;
 pub(crate) mod tcp;
 pub(crate) mod thread;
+#[cfg(ktls)]
+pub(crate) mod tls_keys;
 pub(crate) mod transfer;
 pub(crate) mod unix;
 #[cfg(uring)]

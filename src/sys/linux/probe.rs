@@ -2,17 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-#[cfg(tls)]
+#[cfg(ktls)]
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-#[cfg(tls)]
+#[cfg(ktls)]
 use std::time::Duration;
 
-#[cfg(tls)]
+#[cfg(ktls)]
 use super::kernel_tls;
-#[cfg(tls)]
+#[cfg(ktls)]
 use super::tls_keys::{Cipher, Keys, NONCE};
 #[cfg(uring)]
 use super::uring::{Refused, Setup, Uring};
@@ -114,13 +114,8 @@ pub(super) fn copy_file_range() -> io::Result<()> {
     expect(copied == 6 && &got == b"stream")
 }
 
-#[cfg(not(tls))]
-pub(super) fn kernel_tls() -> io::Result<()> {
-    Err(io::Error::other("the crate was built without the features `tls-ring` and `tls-aws-lc-rs`"))
-}
-
 /// Sends a part of a file as one record over loopback, encrypted with a key of zeros.
-#[cfg(tls)]
+#[cfg(ktls)]
 pub(super) fn kernel_tls() -> io::Result<()> {
     kernel_tls::check_kernel()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;

@@ -25,9 +25,6 @@ pub(crate) mod fd;
 pub(crate) mod lock;
 #[path = "../tcp_info.rs"]
 pub(crate) mod tcp_info;
-#[cfg(tls)]
-#[path = "../tls_keys.rs"]
-pub(crate) mod tls_keys;
 
 #[cfg(feature = "fs")]
 mod borrow;
@@ -41,8 +38,6 @@ pub(crate) mod exit;
 #[cfg(feature = "fs")]
 pub(crate) mod file;
 pub(crate) mod flags;
-#[cfg(tls)]
-pub(crate) mod kernel_tls;
 pub(crate) mod map;
 #[cfg(feature = "files")]
 pub(crate) mod memory;

@@ -48,7 +48,3 @@ pub(super) fn splice() -> io::Result<()> {
 pub(super) fn copy_file_range() -> io::Result<()> {
     Err(unsupported("files are not copied inside the kernel"))
 }
-
-pub(super) fn kernel_tls() -> io::Result<()> {
-    Err(unsupported("the kernel makes no TLS records"))
-}

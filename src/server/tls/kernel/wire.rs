@@ -13,7 +13,7 @@ const HEAD: usize = 5;
 /// Type of all encrypted records, §5.2.
 const APPLICATION_DATA: u8 = 23;
 
-pub(super) struct Wire<S> {
+pub(in crate::server::tls) struct Wire<S> {
     stream: S,
     sends: Sends,
 }
@@ -83,7 +83,7 @@ impl<S> Wire<S> {
     }
 
     /// Returns how many records were sent with the keys of the connection, if they are counted.
-    pub(super) fn records(&self) -> Option<u64> {
+    pub(in crate::server::tls) fn records(&self) -> Option<u64> {
         match &self.sends {
             Sends::Counted(records) => Some(records.count),
             Sends::All | Sends::Nothing => None,

@@ -13,7 +13,7 @@ use crate::sys::tls_keys::{Cipher, Keys, NONCE};
 const OURS: &str = "SERVER_TRAFFIC_SECRET_0";
 
 /// Keeps the secret of one connection. rustls has no other way to read it and to go on receiving.
-pub(super) struct SecretLog {
+pub(in crate::server::tls) struct SecretLog {
     /// The user's log.
     users: Arc<dyn KeyLog>,
     secret: OnceLock<OkmBlock>,
@@ -51,7 +51,7 @@ impl fmt::Debug for SecretLog {
 }
 
 /// The secret of what a server sends, with the cipher suite that uses it.
-pub(super) struct TrafficSecret {
+pub(in crate::server::tls) struct TrafficSecret {
     suite: &'static Tls13CipherSuite,
     cipher: Cipher,
     secret: OkmBlock,
