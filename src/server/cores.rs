@@ -13,7 +13,7 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioExecutor;
 use tokio::sync::watch;
 
-use super::accept::{Peer, Settings};
+use super::accept::{Connection, Settings};
 use super::drain::Drained;
 use super::limits::Limits;
 use super::lock::lock;
@@ -85,7 +85,10 @@ impl<S> ServeCores<'_, S> {
     }
 
     /// Sets a hook for each connection; see [`Serve::on_connection`].
-    pub fn on_connection(mut self, hook: impl Fn(&mut Extensions, &Peer<SocketAddr>) + Send + Sync + 'static) -> Self {
+    pub fn on_connection(
+        mut self,
+        hook: impl Fn(&mut Extensions, &Connection, &SocketAddr) + Send + Sync + 'static,
+    ) -> Self {
         self.settings.on_connection = Some(Arc::new(hook));
         self
     }

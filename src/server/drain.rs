@@ -62,7 +62,7 @@ impl fmt::Debug for Draining {
 /// such as a WebSocket, takes the whole deadline. Cheap to clone; keeps neither the connection nor the server open.
 ///
 /// It is in the [extensions](http::Request::extensions) of requests with an `Upgrade` field and of `CONNECT`. For other
-/// requests [`Peer::drain_signal`](super::Peer::drain_signal) returns it. A [`GracefulClose`] ends endless responses, and
+/// requests [`Connection::drain_signal`](super::Connection::drain_signal) returns it. A [`GracefulClose`] ends endless responses, and
 /// [`until_drain`](super::until_drain()) adds one.
 ///
 /// A WebSocket that closes gracefully, in a service for [`serve`](super::serve()):

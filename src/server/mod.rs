@@ -8,8 +8,9 @@
 //! | stop without cutting requests off | [`Serve::drain`], [`Drained`] |
 //! | end event streams and gRPC streams when the server drains | [`until_drain`](until_drain()) |
 //! | tell a WebSocket that the server drains | [`DrainSignal`] |
-//! | know that a client has left | [`ClientGone`] |
-//! | know who the client is | [`Serve::on_connection`], [`Peer`]; behind proxies [`Trusted`] |
+//! | know that a client has left | [`Connection::gone`] |
+//! | know who the client is | [`Connection`], in the extensions of requests; behind proxies [`Trusted`] |
+//! | give the requests of a connection values of my own | [`Serve::on_connection`] |
 //! | serve TLS | `tls::Tls` (features `tls-…`) |
 
 // From the top down; imports run downwards only:
@@ -66,7 +67,6 @@ mod until_drain;
 mod watch;
 
 pub use accept::Connection;
-pub use accept::Peer;
 pub use cores::{DrainingCores, ServeCores, serve_cores};
 pub use drain::{DrainSignal, Drained, Draining};
 pub use limits::Limits;

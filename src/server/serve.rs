@@ -11,7 +11,7 @@ use http::Extensions;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioExecutor;
 
-use super::accept::{Peer, Server, Settings};
+use super::accept::{Connection, Server, Settings};
 use super::drain::Draining;
 use super::limits::Limits;
 use super::request::HttpService;
@@ -172,8 +172,12 @@ impl<L: Accept, S> Serve<L, S> {
         self
     }
 
-    /// Calls `hook` for each new connection, with the extensions that each of its requests will have, and its peer.
-    pub fn on_connection(mut self, hook: impl Fn(&mut Extensions, &Peer<L::Addr>) + Send + Sync + 'static) -> Self {
+    /// Calls `hook` for each new connection, with the extensions that each of its requests will have, the connection,
+    /// and its address.
+    pub fn on_connection(
+        mut self,
+        hook: impl Fn(&mut Extensions, &Connection, &L::Addr) + Send + Sync + 'static,
+    ) -> Self {
         self.settings.on_connection = Some(Arc::new(hook));
         self
     }

@@ -1,16 +1,14 @@
 //! A service that tells when its client has left, and clients that leave.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{Full, StreamBody};
 use hyper::body::Frame;
-use hyper::http::Extensions;
 use hyper::{Request, Response};
-use millstream::server::{HttpService, Limits, Peer, RequestBody};
+use millstream::server::{Connection, HttpService, Limits, RequestBody};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -28,19 +26,19 @@ impl Drop for Tells {
 }
 
 async fn answer(request: Request<RequestBody>, sender: mpsc::Sender<&'static str>) -> Result<Answer, Infallible> {
-    let peer = request.extensions().get::<Peer<SocketAddr>>().unwrap().clone();
+    let connection = request.extensions().get::<Connection>().unwrap().clone();
     match request.uri().path() {
         "/waits" => {
             sender.try_send("begun").unwrap();
             // A service whose client has reset the connection is dropped at once.
             let tells = Tells(sender);
-            peer.gone().await;
+            connection.gone().await;
             drop(tells);
             std::future::pending().await
         }
         "/pending" => {
             tokio::spawn(async move {
-                peer.gone().await;
+                connection.gone().await;
                 sender.try_send("gone").unwrap();
             });
             let frames = stream::pending::<Result<Frame<Bytes>, Infallible>>();
@@ -48,7 +46,7 @@ async fn answer(request: Request<RequestBody>, sender: mpsc::Sender<&'static str
         }
         _ => {
             tokio::spawn(async move {
-                let early = timeout(Duration::from_millis(50), peer.gone()).await.is_ok();
+                let early = timeout(Duration::from_millis(50), connection.gone()).await.is_ok();
                 // The test may have ended.
                 let _ = sender.try_send(if early { "gone" } else { "here" });
             });
@@ -102,9 +100,4 @@ pub fn service() -> (impl HttpService, Told) {
 /// Limits with which a response outlives the end of the client's side.
 pub fn limits() -> Limits {
     Limits::default().half_close(HANGS)
-}
-
-/// Puts the peer into the requests, as [`service`] expects.
-pub fn identify(extensions: &mut Extensions, peer: &Peer<SocketAddr>) {
-    extensions.insert(peer.clone());
 }

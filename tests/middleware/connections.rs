@@ -85,8 +85,8 @@ fn requests_are_in_the_span_of_their_connection() {
             let service = tower::service_fn(async |_: Request<_>| {
                 Ok::<_, Infallible>(answer("connections", boxed(Full::from("hello"))))
             });
-            let server = serve(listener, Measure::new().layer(service)).on_connection(move |_, peer| {
-                told.lock().unwrap().push((peer.handle().clone(), *peer.addr()));
+            let server = serve(listener, Measure::new().layer(service)).on_connection(move |_, accepted, addr| {
+                told.lock().unwrap().push((accepted.handle().clone(), *addr));
             });
             tokio::spawn(server.into_future());
             let (mut one, mut two) = (h1(addr).await, h2(addr).await);

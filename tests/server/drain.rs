@@ -434,7 +434,7 @@ fn an_upgraded_connection_that_listens_ends_long_before_the_deadline() {
         let (signal, signalled) = oneshot::channel::<()>();
         let shared = Arc::clone(&peers);
         let server = serve(listener, service)
-            .on_connection(move |_, peer| shared.lock().unwrap().push(peer.drain_signal().clone()))
+            .on_connection(move |_, accepted, _| shared.lock().unwrap().extend(accepted.drain_signal().cloned()))
             .drain(signalled, HANGS * 100);
         let ended = tokio::spawn(server);
         let mut clients = Vec::new();

@@ -14,7 +14,7 @@ use hyper::body::Frame;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use millstream::net::{StreamStats, TcpListener};
-use millstream::server::{Drained, Limits, Peer, RequestBody, serve};
+use millstream::server::{Connection, Drained, Limits, RequestBody, serve};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -64,10 +64,10 @@ impl Drop for Waits {
 }
 
 async fn answer(scene: Arc<Scene>, mut request: Request<RequestBody>) -> Result<Answer, BoxError> {
-    let peer = request.extensions().get::<Peer<SocketAddr>>().unwrap().clone();
+    let connection = request.extensions().get::<Connection>().unwrap().clone();
     let waits = Waits::begin(&scene);
     tokio::spawn(async move {
-        peer.gone().await;
+        connection.gone().await;
         drop(waits);
     });
     let hello = Response::new(boxed(Full::new(Bytes::from("hello"))));
@@ -139,19 +139,16 @@ impl Server {
         let shared = Arc::clone(&scene);
         let service = tower::service_fn(move |request| answer(Arc::clone(&shared), request));
         let (signal, signalled) = oneshot::channel::<()>();
-        let identify = |extensions: &mut hyper::http::Extensions, peer: &Peer<SocketAddr>| {
-            extensions.insert(peer.clone());
-        };
         let (addr, ended);
         if over == Over::Tokio {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             addr = listener.local_addr().unwrap();
-            let server = serve(listener, service).takeover(takeover).limits(limits).on_connection(identify);
+            let server = serve(listener, service).takeover(takeover).limits(limits);
             ended = tokio::spawn(server.drain(signalled, LONG));
         } else {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             addr = listener.local_addr().unwrap();
-            let server = serve(listener, service).takeover(takeover).limits(limits).on_connection(identify);
+            let server = serve(listener, service).takeover(takeover).limits(limits);
             let server = if over == Over::Tls { server.tls(TLS.0.clone()) } else { server };
             ended = tokio::spawn(server.drain(signalled, LONG));
         }

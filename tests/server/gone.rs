@@ -20,7 +20,7 @@ async fn start() -> (SocketAddr, Told) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let (service, told) = leaving::service();
-    let server = serve(listener, service).limits(leaving::limits()).on_connection(leaving::identify);
+    let server = serve(listener, service).limits(leaving::limits());
     tokio::spawn(server.into_future());
     (addr, told)
 }

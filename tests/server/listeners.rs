@@ -192,8 +192,8 @@ fn a_hook_adds_to_the_extensions_of_its_connection_only() {
             let peer: SocketAddr = *request.extensions().get().expect("inserted by the hook");
             Ok::<Answer, Infallible>(Response::new(boxed(Full::new(Bytes::from(peer.to_string())))))
         });
-        let server = serve(listener, service).on_connection(|extensions, peer| {
-            extensions.insert(*peer.addr());
+        let server = serve(listener, service).on_connection(|extensions, _, addr| {
+            extensions.insert(*addr);
         });
         tokio::spawn(server.into_future());
         for _ in 0..2 {
@@ -219,8 +219,8 @@ fn handles_count_and_reset() {
                 _ => boxed(Empty::<Bytes>::new()),
             })))
         });
-        let hook = move |_: &mut Extensions, peer: &millstream::server::Peer<Name>| {
-            shared.lock().unwrap().push(peer.handle().clone());
+        let hook = move |_: &mut Extensions, accepted: &Connection, _: &Name| {
+            shared.lock().unwrap().push(accepted.handle().clone());
         };
         tokio::spawn(serve(channel, service).on_connection(hook).into_future());
         let mut client = dial.connect().await;
@@ -315,7 +315,7 @@ fn a_drain_ends_the_connections_of_any_listener() {
         let signals = Arc::<Mutex<Vec<DrainSignal>>>::default();
         let shared = Arc::clone(&signals);
         let server = serve(channel, service)
-            .on_connection(move |_, peer| shared.lock().unwrap().push(peer.drain_signal().clone()))
+            .on_connection(move |_, accepted, _| shared.lock().unwrap().extend(accepted.drain_signal().cloned()))
             .drain(begun, LIMIT);
         let server = tokio::spawn(server);
         let (mut idle, mut waits) = (Raw::over(dial.connect().await), Raw::over(dial.connect().await));

@@ -16,7 +16,7 @@ fn clients_that_leave_are_told_of() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (service, mut told) = leaving::service();
-        let server = serve(listener, service).tls(IDENTITIES[0].tls()).on_connection(leaving::identify);
+        let server = serve(listener, service).tls(IDENTITIES[0].tls());
         tokio::spawn(server.into_future());
         let config = client(BOTH, &["http/1.1"]);
         for path in ["/waits", "/pending"] {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::Extensions;
 use tokio::task::JoinHandle;
 
-use super::peer::Peer;
+use super::identity::Connection;
 use super::refuse::refuse;
 #[cfg(tls)]
 use super::secure::secure;
@@ -123,13 +123,13 @@ impl<L: Accept, S: HttpService> Server<L, S> {
         let is_tls = self.settings.is_tls();
         let mut extensions = Extensions::new();
         addr.identify(&handle, &mut extensions);
-        extensions.insert(super::identity::Connection::with_tls(addr.ip(), handle.clone(), is_tls));
-        let peer = Peer::new(addr, handle, is_tls, DrainSignal::new(&conn_state));
+        let accepted = Connection::accepted(addr.ip(), handle, is_tls, DrainSignal::new(&conn_state));
+        extensions.insert(accepted.clone());
         if let Some(hook) = &self.settings.on_connection {
-            hook(&mut extensions, &peer);
+            hook(&mut extensions, &accepted, &addr);
         }
         let adapter = Adapter::new(self.service.clone(), extensions, Arc::clone(&conn_state));
-        let (id, addr) = (peer.handle().id(), peer.addr());
+        let id = accepted.handle().id();
         let (running, protocols) = (shared.enter(&conn_state), Arc::clone(&shared.protocols));
         #[cfg(tls)]
         let first = match self.settings.tls.clone() {
@@ -142,7 +142,7 @@ impl<L: Accept, S: HttpService> Server<L, S> {
             let _running = running;
             ended(run(first).await);
         };
-        tokio::spawn(span::connection(id, addr, task));
+        tokio::spawn(span::connection(id, &addr, task));
     }
 
     pub(in crate::server) async fn drain(mut self, deadline: Duration) -> io::Result<Drained> {

@@ -1,4 +1,4 @@
-//! Peer and stream of a connection, in the extensions of its requests.
+//! A connection: who the client is, in the extensions of its requests.
 
 use std::any::Any;
 use std::fmt;
@@ -10,10 +10,13 @@ use std::sync::{Arc, OnceLock};
 use http::Extensions;
 
 use crate::net::Handle;
+use crate::server::drain::DrainSignal;
+use crate::server::state::ClientGone;
 
 /// A connection: its peer and its stream. Created once for each connection and shared by its requests; cheap to clone.
+/// Keeps neither the connection nor the server open.
 ///
-/// Layers and proxies find it in the extensions of a request. [`serve`](crate::server::serve()) adds it. With
+/// Services and layers find it in the extensions of a request. [`serve`](crate::server::serve()) adds it to all. With
 /// `axum::serve` (feature `axum-08`), use `app.into_make_service_with_connect_info::<server::Connection>()`.
 #[derive(Clone)]
 pub struct Connection(Arc<ConnectionInner>);
@@ -22,6 +25,8 @@ struct ConnectionInner {
     peer: Option<IpAddr>,
     handle: Handle,
     is_tls: bool,
+    /// `None` for a connection that no server of this crate has accepted.
+    drain: Option<DrainSignal>,
     slot: Slot,
 }
 
@@ -29,14 +34,16 @@ struct ConnectionInner {
 type Slot = OnceLock<Box<dyn Any + Send + Sync>>;
 
 impl Connection {
-    /// Creates a connection of `peer`, `None` for a peer without an IP address.
+    /// Creates a connection of `peer`, `None` for a peer without an IP address, that no server of this crate has
+    /// accepted.
     pub fn new(peer: impl Into<Option<IpAddr>>, handle: Handle) -> Self {
-        Self::with_tls(peer.into(), handle, false)
+        let (peer, slot) = (peer.into(), Slot::new());
+        Self(Arc::new(ConnectionInner { peer, handle, is_tls: false, drain: None, slot }))
     }
 
     /// Creates a connection that a server has accepted, with TLS or without.
-    pub(super) fn with_tls(peer: Option<IpAddr>, handle: Handle, is_tls: bool) -> Self {
-        Self(Arc::new(ConnectionInner { peer, handle, is_tls, slot: Slot::new() }))
+    pub(super) fn accepted(peer: Option<IpAddr>, handle: Handle, is_tls: bool, drain: DrainSignal) -> Self {
+        Self(Arc::new(ConnectionInner { peer, handle, is_tls, drain: Some(drain), slot: Slot::new() }))
     }
 
     /// Returns the address of the peer; `None` if it has no IP address.
@@ -50,9 +57,27 @@ impl Connection {
         self.0.is_tls
     }
 
-    /// Returns the handle of the stream.
+    /// Returns the handle of the stream, which counts the bytes sent and can reset it.
     pub fn handle(&self) -> &Handle {
         &self.0.handle
+    }
+
+    /// Returns a future that is ready when the client has left; never for a connection that no server of this crate has
+    /// accepted.
+    pub fn gone(&self) -> ClientGone {
+        let conn_state = self.0.drain.as_ref().map(|drain| Arc::clone(&drain.0));
+        ClientGone::new(async move {
+            match conn_state {
+                Some(conn_state) => conn_state.absence.wait().await,
+                None => std::future::pending().await,
+            }
+        })
+    }
+
+    /// Returns the signal that notifies the tasks of the connection when the server drains; `None` if no server of this
+    /// crate has accepted it.
+    pub fn drain_signal(&self) -> Option<&DrainSignal> {
+        self.0.drain.as_ref()
     }
 }
 

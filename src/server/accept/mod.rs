@@ -4,12 +4,10 @@
 //! - `accept_loop`: accepts, admits, and begins a task for each connection.
 //! - `refuse`: answers connections over a limit.
 //! - `identity`: who the client is, in the extensions of requests.
-//! - `peer`: the client, for the hook of a server.
 //! - `secure`: the TLS handshake before the first step of a connection.
 
 mod accept_loop;
 pub(crate) mod identity;
-mod peer;
 mod refuse;
 #[cfg(tls)]
 mod secure;
@@ -17,5 +15,4 @@ mod settings;
 
 pub(super) use accept_loop::Server;
 pub use identity::Connection;
-pub use peer::Peer;
 pub(super) use settings::Settings;

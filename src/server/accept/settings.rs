@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use http::Extensions;
 
-use super::peer::Peer;
+use super::identity::Connection;
 use crate::server::connection::Hooks;
 use crate::server::limits::Limits;
 use crate::server::state::ConnLimiter;
 #[cfg(tls)]
 use crate::server::tls::Tls;
 
-pub(in crate::server) type OnConnection<A> = Arc<dyn Fn(&mut Extensions, &Peer<A>) + Send + Sync>;
+pub(in crate::server) type OnConnection<A> = Arc<dyn Fn(&mut Extensions, &Connection, &A) + Send + Sync>;
 
 /// Everything but the listener and the service. `A` is the type of addresses. Clones count connections together.
 pub(in crate::server) struct Settings<A> {

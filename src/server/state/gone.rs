@@ -34,10 +34,8 @@ impl Absence {
     }
 }
 
-/// A future that is ready when the client of a connection has left, from [`Peer::gone`](crate::server::Peer::gone).
-///
-/// A hook puts the [`Peer`](crate::server::Peer) into the requests: `.on_connection(|extensions, peer| {
-/// extensions.insert(peer.clone()); })`.
+/// A future that is ready when the client of a connection has left, from
+/// [`Connection::gone`](crate::server::Connection::gone). The connection is in the extensions of requests.
 ///
 /// It is ready when the client has reset the connection, has closed it, or has ended its side, and when the connection
 /// has ended in any other way: before the first byte of a response, while the service waits for something else, and
@@ -60,14 +58,12 @@ impl Absence {
 ///
 /// ```no_run
 /// # async fn expensive() -> String { String::new() }
-/// use std::net::SocketAddr;
+/// use millstream::server::Connection;
 ///
-/// use millstream::server::Peer;
-///
-/// async fn answer(peer: Peer<SocketAddr>) -> Option<String> {
+/// async fn answer(connection: Connection) -> Option<String> {
 ///     tokio::select! {
 ///         answer = expensive() => Some(answer),
-///         () = peer.gone() => None,
+///         () = connection.gone() => None,
 ///     }
 /// }
 /// # drop(answer);

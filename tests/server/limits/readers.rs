@@ -34,11 +34,11 @@ async fn endless(limits: Limits) -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 /// An error that ended a reader.
-#[derive(Debug)]
 struct Reset {
     why: String,
-    /// Number of its reads in the last second.
-    lately: usize,
+    when: Instant,
+    /// When it had read.
+    reads: Vec<Instant>,
 }
 
 /// Reads 1000 bytes every 10 ms until `enough`; returns an earlier error.
@@ -53,7 +53,8 @@ async fn steadily(addr: SocketAddr, receive_buffer: u32, enough: Arc<AtomicBool>
         let read = io.read_exact(&mut piece).await;
         read.map_err(|error| Reset {
             why: format!("SO_RCVBUF {receive_buffer}: {error} after {:?}", since.elapsed()),
-            lately: reads.iter().filter(|at: &&Instant| at.elapsed() < Duration::from_secs(1)).count(),
+            when: Instant::now(),
+            reads: std::mem::take(&mut reads),
         })?;
         reads.push(Instant::now());
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -99,10 +100,14 @@ fn steady_readers_are_never_reset_and_a_reader_that_takes_nothing_is() {
             resets.extend(reader.await.unwrap().err());
         }
         println!("{} of {} readers were reset in {time:?}", resets.len(), 16 * sizes.len());
-        resets.iter().for_each(|reset| println!("{}, {} reads in the last second", reset.why, reset.lately));
-        // On a machine that is too busy, readers are not steady: 100 reads a second are meant.
-        resets.retain(|reset| reset.lately > 50);
-        assert!(resets.is_empty(), "{resets:#?}");
+        // On a machine that is too busy, readers are not steady: 100 reads a second are meant. The kernel tells the server
+        // of 64 KiB at once.
+        resets.retain(|reset| {
+            let lately = reset.reads.iter().filter(|&&read| reset.when - read < limit).count();
+            println!("{}, {lately} reads in the last {limit:?}", reset.why);
+            lately as f64 > 75.0 * limit.as_secs_f64()
+        });
+        assert!(resets.is_empty(), "{} steady readers were reset", resets.len());
         assert!(Snapshot::now().since(&before).writes_stalled >= 1);
     });
 }
@@ -156,7 +161,7 @@ fn a_reader_that_takes_nothing_of_what_the_kernel_holds_is_reset() {
         let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; 60_000])));
         let server = serve(listener, service)
             .limits(Limits::default().write_stall(limit))
-            .on_connection(move |_, peer| tell.try_send(peer.handle().clone()).unwrap());
+            .on_connection(move |_, accepted, _| tell.try_send(accepted.handle().clone()).unwrap());
         tokio::spawn(server.into_future());
         let mut stalled = narrow(addr).await;
         stalled.write_all(GET).await.unwrap();
@@ -192,7 +197,7 @@ fn a_reader_that_takes_nothing_of_the_last_response_is_reset() {
         let (tell, mut told) = tokio::sync::mpsc::channel(4);
         let server = serve(listener, service)
             .limits(Limits::default().write_stall(limit))
-            .on_connection(move |_, peer| tell.try_send(peer.handle().clone()).unwrap());
+            .on_connection(move |_, accepted, _| tell.try_send(accepted.handle().clone()).unwrap());
         tokio::spawn(server.into_future());
         let mut stalled = narrow(addr).await;
         stalled.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\nConnection: close\r\n\r\n").await.unwrap();

@@ -12,8 +12,8 @@ use millstream::Capabilities;
 use millstream::metrics::Snapshot;
 use millstream::net::SendStrategy;
 use millstream::runtime::{DriverBuilder, Io, driver_info};
+use millstream::server::Connection;
 use millstream::server::Trusted;
-use millstream::server::{Connection, Peer};
 use millstream_layers::{CanaryBuilder, CanaryLayer, ShareUnit};
 use tower::{Layer, service_fn};
 
@@ -247,7 +247,7 @@ async fn token_and_report_change_while_it_runs() {
 async fn who_is_no_canary_takes_the_path_of_the_listener() {
     let layer = reported().share(SendStrategy::NoCork, 50.0).build().unwrap();
     // The same as setting the strategy on the listener.
-    let hook = |_: &mut Extensions, peer: &Peer<SocketAddr>| peer.handle().set_send_strategy(SendStrategy::Epoll);
+    let hook = |_: &mut Extensions, accepted: &Connection| accepted.handle().set_send_strategy(SendStrategy::Epoll);
     let (addr, accepted) = start_with(layer.layer(service_fn(mirror)), hook).await;
     let mut client = Client::one(STRANGER, addr).await;
     let mut counts = HashMap::<_, u32>::new();

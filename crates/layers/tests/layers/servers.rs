@@ -11,7 +11,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::net::{Handle, TcpListener};
 use millstream::server;
-use millstream::server::{Peer, RequestBody};
+use millstream::server::{Connection, RequestBody};
 use tokio::net::{TcpSocket, TcpStream};
 use tower::Service;
 
@@ -39,7 +39,7 @@ where
 /// As [`start`], with a hook for each connection.
 pub(crate) async fn start_with<S, B>(
     service: S,
-    hook: impl Fn(&mut Extensions, &Peer<SocketAddr>) + Send + Sync + 'static,
+    hook: impl Fn(&mut Extensions, &Connection) + Send + Sync + 'static,
 ) -> (SocketAddr, Accepted)
 where
     S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>, Future: Send>
@@ -52,9 +52,9 @@ where
     let addr = listener.local_addr().unwrap();
     let accepted = Accepted::default();
     let handles = Arc::clone(&accepted);
-    let serving = server::serve(listener, service).on_connection(move |extensions, peer| {
-        handles.lock().unwrap().push(peer.handle().clone());
-        hook(extensions, peer);
+    let serving = server::serve(listener, service).on_connection(move |extensions, accepted, _| {
+        handles.lock().unwrap().push(accepted.handle().clone());
+        hook(extensions, accepted);
     });
     tokio::spawn(serving.into_future());
     (addr, accepted)

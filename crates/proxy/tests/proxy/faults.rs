@@ -1,5 +1,7 @@
 //! Failing upstreams, clients that disconnect, and peers that do not read.
 
+use tokio::sync::Semaphore;
+
 use super::*;
 
 #[test]
@@ -116,13 +118,20 @@ fn an_upstream_that_dies_in_its_body_is_no_clean_end() {
     ];
     on_both(async || {
         for (framing, begin, reset) in DEATHS {
-            let upstream = raw_upstream(move |mut stream| async move {
-                head_of(&mut stream).await;
-                stream.write_all(format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n{begin}").as_bytes()).await.unwrap();
-                stream.write_all(&noise(50_000)).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                if reset {
-                    SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+            // Given when the client has the head.
+            let may_die = Arc::new(Semaphore::new(0));
+            let dies = Arc::clone(&may_die);
+            let upstream = raw_upstream(move |mut stream| {
+                let dies = Arc::clone(&dies);
+                async move {
+                    head_of(&mut stream).await;
+                    let head = format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n{begin}");
+                    stream.write_all(head.as_bytes()).await.unwrap();
+                    stream.write_all(&noise(50_000)).await.unwrap();
+                    dies.acquire().await.unwrap().forget();
+                    if reset {
+                        SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+                    }
                 }
             })
             .await;
@@ -132,6 +141,7 @@ fn an_upstream_that_dies_in_its_body_is_no_clean_end() {
             client.ask("/").await;
             let head = client.head().await;
             assert_eq!(head.status, 200);
+            may_die.add_permits(1);
             let got = timeout(HANGS, client.drain()).await.expect("the connection ends");
             match head.field("content-length") {
                 Some(_) => assert!(noise(50_000).starts_with(&got), "{} bytes", got.len()),
@@ -139,8 +149,10 @@ fn an_upstream_that_dies_in_its_body_is_no_clean_end() {
             }
 
             let answer = h1(addr).await.send_request(request("/")).await.unwrap();
+            may_die.add_permits(1);
             whole(answer).await.expect_err("HTTP/1: cut");
             let answer = h2(addr).await.send_request(request("http://mill/")).await.unwrap();
+            may_die.add_permits(1);
             let error = whole(answer).await.expect_err("HTTP/2: reset");
             let reason = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             assert!(reason.contains("stream error"), "{error}: {reason}");

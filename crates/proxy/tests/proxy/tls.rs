@@ -72,8 +72,8 @@ where
         async { Ok::<_, std::convert::Infallible>(answer.await) }
     });
     let server = serve(listener, service).limits(Limits::default().streaming_requests(|_| true)).tls(tls);
-    let server = server.on_connection(move |_, peer| {
-        assert!(peer.is_tls());
+    let server = server.on_connection(move |_, accepted, _| {
+        assert!(accepted.is_tls());
         count.fetch_add(1, Ordering::Relaxed);
     });
     tokio::spawn(server.into_future());
