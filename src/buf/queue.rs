@@ -83,6 +83,7 @@ impl Segment {
         }
     }
 
+    #[cfg(uring_net)]
     fn held(&self) -> Option<&Kept> {
         match self {
             Self::Held(kept, _) => Some(kept),
@@ -297,15 +298,18 @@ impl Queue {
         })
     }
 
+    #[cfg(uring_net)]
     /// Passes at most `limit` pieces of memory at the front to `piece`. Returns whether more bytes follow.
     pub(crate) fn for_front(&self, limit: usize, mut piece: impl FnMut(&[u8])) -> bool {
         self.memory(true).take(limit).map(|segment| piece(segment.bytes())).count() < self.segments.len()
     }
 
+    #[cfg(uring_net)]
     pub(crate) fn is_file_next(&self) -> bool {
         matches!(self.segments.front(), Some(Segment::File(_)))
     }
 
+    #[cfg(uring_net)]
     pub(crate) fn append(&mut self, mut other: Self) {
         self.segments.append(&mut other.segments);
         self.len += std::mem::take(&mut other.len);
@@ -313,6 +317,7 @@ impl Queue {
         self.accounted += std::mem::take(&mut other.accounted);
     }
 
+    #[cfg(uring_net)]
     /// Returns the first run of shared memory of at least `min` bytes among the first `limit` pieces, and the number of
     /// pieces before it.
     pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Vec<Kept>)> {

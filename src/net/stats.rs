@@ -164,6 +164,7 @@ pub(super) struct Meter {
 pub(super) enum Way {
     Call,
     Sendfile,
+    #[cfg(uring_net)]
     Ring,
 }
 
@@ -225,6 +226,7 @@ impl Meter {
                 count(Counter::BytesBySendfile, bytes as u64);
                 add(&self.by_sendfile, bytes as u64);
             }
+            #[cfg(uring_net)]
             Way::Ring => {
                 count(Counter::RingSends, 1);
                 count(Counter::BytesByRing, bytes as u64);

@@ -16,7 +16,9 @@ use rustix::io::Errno;
 
 use super::port::Port;
 pub(super) use super::sqe::{Sqe, Submitted};
-use crate::sys::uring::{Completion, Provided};
+use crate::sys::uring::Completion;
+#[cfg(uring_net)]
+use crate::sys::uring::Provided;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
@@ -334,10 +336,12 @@ impl Port for Fake {
         self.ours().closed_files.push(place);
     }
 
+    #[cfg(uring_net)]
     unsafe fn provide(&mut self, _: &Provided) -> io::Result<()> {
         Err(Errno::INVAL.into())
     }
 
+    #[cfg(uring_net)]
     fn has_bundles(&self) -> bool {
         false
     }

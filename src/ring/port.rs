@@ -10,7 +10,9 @@ use std::time::Duration;
 use io_uring::squeue::Entry;
 
 use crate::counters::{Counter, count};
-use crate::sys::uring::{Completion, Provided, Uring};
+#[cfg(uring_net)]
+use crate::sys::uring::Provided;
+use crate::sys::uring::{Completion, Uring};
 
 pub(crate) trait Port: Send {
     fn room(&mut self) -> usize;
@@ -41,6 +43,7 @@ pub(crate) trait Port: Send {
 
     fn close_file(&mut self, place: u32);
 
+    #[cfg(uring_net)]
     /// Registers buffers for receives, as group 0.
     ///
     /// # Safety
@@ -48,6 +51,7 @@ pub(crate) trait Port: Send {
     /// They must live as long as a receive may be in flight.
     unsafe fn provide(&mut self, buffers: &Provided) -> io::Result<()>;
 
+    #[cfg(uring_net)]
     fn has_bundles(&self) -> bool;
 
     fn dropped(&mut self) -> u32;
@@ -90,11 +94,13 @@ impl Port for Uring {
         self.close_file(place);
     }
 
+    #[cfg(uring_net)]
     unsafe fn provide(&mut self, buffers: &Provided) -> io::Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.provide(buffers) }
     }
 
+    #[cfg(uring_net)]
     fn has_bundles(&self) -> bool {
         self.has_bundles()
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::super::stats::Reason;
-use super::held_open::HeldOpen;
+use super::HeldOpen;
 use super::linger::Lingering;
 use super::{Egress, EgressState};
 use crate::sys::fd::AsFd;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::super::stats::Reason;
 use super::Egress;
-use super::held_open::HeldOpen;
+use super::HeldOpen;
 use crate::sys::fd::AsFd;
 use crate::sys::{socket, tcp, transfer};
 

@@ -31,6 +31,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::coop;
 
+#[cfg(uring_net)]
 pub(super) use self::held_open::HeldOpen;
 pub(crate) use self::leaving::Leaving;
 use self::state::EgressState;
@@ -45,6 +46,8 @@ use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::watch::Watched;
 use by_ring::ByRing;
+#[cfg(not(uring_net))]
+pub(super) use by_ring::HeldOpen;
 use socket_writer::{SendFailure, SocketWriter};
 
 #[cfg_attr(not(uring_net), path = "no_by_ring.rs")]
@@ -53,6 +56,7 @@ mod close;
 mod exit;
 mod failure;
 mod flush;
+#[cfg(uring_net)]
 mod held_open;
 mod high_water;
 mod leaving;

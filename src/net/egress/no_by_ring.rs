@@ -6,6 +6,7 @@ use super::super::options::Options;
 use super::super::send_strategy::SendStrategy;
 use super::socket_writer::SocketWriter;
 use crate::runtime::Turn;
+use crate::sys::fd::BorrowedFd;
 
 pub(super) struct ByRing {
     pub(super) receives: bool,
@@ -18,5 +19,15 @@ impl ByRing {
 
     pub(super) fn answers_together(&self, _: SendStrategy, _: &Arc<Turn>) -> bool {
         false
+    }
+}
+
+/// No ring holds a socket open.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::net) enum HeldOpen {}
+
+impl HeldOpen {
+    pub(super) fn end(self, _: BorrowedFd<'_>) {
+        match self {}
     }
 }

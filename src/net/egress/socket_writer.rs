@@ -63,6 +63,7 @@ impl From<io::Error> for SendFailure {
     }
 }
 
+#[cfg(uring_net)]
 /// Returns whether an error may be due to the way of sending, and no bytes were sent.
 pub(in crate::net) fn is_refused(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS)
@@ -207,6 +208,7 @@ impl SocketWriter {
         }
     }
 
+    #[cfg(uring_net)]
     /// Evaluates the result of a send by the ring of the memory at the front of `queue`. Returns the bytes sent, or
     /// `None` if the socket had no room. The waker is not armed then.
     pub(in crate::net) fn sent(

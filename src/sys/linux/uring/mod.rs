@@ -6,10 +6,12 @@
 //!  provided   buffers that the kernel fills when bytes arrive
 //! ```
 
+#[cfg(uring_net)]
 mod provided;
 mod ring;
 mod setup;
 
+#[cfg(uring_net)]
 pub(crate) use provided::{Chunk, Provided};
 pub(crate) use ring::{Completion, Uring};
 pub(crate) use setup::{Refused, Setup};

@@ -18,6 +18,7 @@ use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid};
 
+#[cfg(uring_net)]
 use super::provided::Provided;
 use super::setup::{Refused, Setup, refused};
 use crate::counters::{Counter, count};
@@ -134,6 +135,7 @@ impl Uring {
         unsafe { self.ring.submitter().register_buffers(buffers) }
     }
 
+    #[cfg(uring_net)]
     /// Registers buffers for receives, as group 0; Linux 5.19.
     ///
     /// # Safety
@@ -144,6 +146,7 @@ impl Uring {
         unsafe { self.ring.submitter().register_buf_ring_with_flags(buffers.address(), buffers.count(), 0, 0) }
     }
 
+    #[cfg(uring_net)]
     /// Returns whether one receive can fill several provided buffers, Linux 6.10.
     pub(crate) fn has_bundles(&self) -> bool {
         self.ring.params().is_feature_recvsend_bundle()
