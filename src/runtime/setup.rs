@@ -191,7 +191,7 @@ impl DriverBuilder {
 
     #[cfg(feature = "uring-net")]
     /// Sets the number of buffers of each worker thread for connections with
-    /// [`Receive::Multishot`](crate::net::Receive::Multishot), rounded up to a power of two, at most 32768; 512 by
+    /// `Receive::Multishot`, rounded up to a power of two, at most 32768; 512 by
     /// default. They are allocated by the first read of such a connection. While none is free, plain calls read.
     pub fn receive_buffer_count(mut self, count: u16) -> Self {
         self.ring.receive_buffers.0 = count.max(1);

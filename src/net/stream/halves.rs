@@ -139,7 +139,7 @@ macro_rules! whole {
             ///
             /// `ErrorKind::WouldBlock` if the socket has not taken all written bytes, which are sent as after a drop;
             /// wait for [`flushed`](Self::flushed) before. `ErrorKind::InvalidInput` if received bytes are not read,
-            /// or the kernel receives ahead ([`Receive::Multishot`](crate::net::Receive::Multishot)). An earlier
+            /// or the kernel receives ahead (`Receive::Multishot`). An earlier
             /// failure that was not returned yet. The stream is dropped.
             pub fn into_std(self) -> std::io::Result<$std> {
                 self.stream.duplicate().map(Into::into)

@@ -66,7 +66,7 @@ use crate::sys::tls_keys::Keys;
 /// * A stream that outlives its runtime still sends while the socket has room; tokio's fails.
 /// * A stream whose socket is full is writable until its queue has refused a write, and again when the queue has room. It
 ///   is readable once the runtime has seen bytes; tokio also takes a new connection for readable. With
-///   [`Receive::Multishot`](crate::net::Receive::Multishot) it is no longer readable once all received bytes were read;
+///   `Receive::Multishot` it is no longer readable once all received bytes were read;
 ///   tokio's is readable until a read finds nothing or does not fill its buffer.
 /// * One task may wait to read, and one to write or for [`flushed`](Self::flushed). Of several, the last one is woken.
 /// * [`try_read_vectored`](Self::try_read_vectored) fills one buffer.
