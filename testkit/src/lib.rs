@@ -22,15 +22,25 @@ pub mod tls;
 pub mod tree;
 pub mod ways;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use millstream::metrics::Snapshot;
 use millstream::net::{TcpListener, TcpStream};
+use socket2::{Domain, Socket, Type};
 
 pub use skips::skip;
 
 /// Timeout that only a hang reaches, also on a loaded machine. It is not used for measurements.
 pub const HANGS: Duration = Duration::from_secs(60);
+
+/// Returns an address at which nobody listens, and the socket that keeps it: a port that is free may be another socket's
+/// by the time it is used.
+pub fn nobody() -> (SocketAddr, Socket) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    (socket.local_addr().unwrap().as_socket().unwrap(), socket)
+}
 
 /// Creates a connection of ours that gathers for at most `gather`, and its other end.
 pub async fn pair_with(gather: Duration) -> (TcpStream, tokio::net::TcpStream) {

@@ -14,7 +14,7 @@ use millstream::copy::{copy, copy_bidirectional};
 use millstream::files::Files;
 use millstream::fs::chain::Chain;
 use millstream::fs::{self, File, FileReader, OpenOptions, Prepend, PrependStrategy, Replace, Root};
-use millstream::net::{Connector, TcpListener, UnixConnector, UnixStream};
+use millstream::net::{Connector, UnixConnector, UnixStream};
 use millstream::server::tls::TlsError;
 use millstream::sse::log::ReplayError;
 use millstream::sse::log::disk::{Disk, DiskError};
@@ -103,7 +103,8 @@ async fn of_files() -> Vec<(&'static str, BoxError)> {
 
 async fn of_connections() -> Vec<(&'static str, BoxError)> {
     let dir = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let (nobody, _keeps) = testkit::nobody();
+    let port = nobody.port();
     let mut all: Vec<(&'static str, BoxError)> = Vec::new();
     both!(all, "refused", Connector::new().connect_to("127.0.0.1", port).await);
     both!(all, "refused by all", Connector::new().connect_to("localhost", port).await);

@@ -22,11 +22,6 @@ use testkit::alone;
 use testkit::http::{Flavour, on_both, start_hyper};
 use testkit::skip;
 
-/// Returns an address without a listener.
-async fn closed_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
-}
-
 const REQUESTS: usize = 20;
 
 /// A target for connectors that ignore it.
@@ -84,7 +79,7 @@ async fn a_connection_is_made_to_names_and_addresses() {
 
 #[tokio::test]
 async fn an_error_names_whom_where_and_what_to_do() {
-    let addr = closed_address().await;
+    let (addr, _keeps) = testkit::nobody();
     let error = refuse(&Connector::new(), "localhost", addr.port()).await;
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::CONNREFUSED.raw_os_error()));

@@ -62,7 +62,7 @@ fn bytes_pass_both_ways_and_each_end_by_itself() {
 #[test]
 fn a_relay_passes_on_what_goes_wrong() {
     on_both(async || {
-        let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let (nobody, _keeps) = testkit::nobody();
         let resets = raw_upstream(async |mut stream| {
             stream.write_all(b"part").await.unwrap();
             stream.read_u8().await.unwrap();

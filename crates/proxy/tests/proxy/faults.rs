@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn an_upstream_that_fails_before_its_head_is_said_to() {
     on_both(async || {
-        let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let (nobody, _keeps) = testkit::nobody();
         let closes = raw_upstream(async |mut stream| drop(head_of(&mut stream).await)).await;
         let babbles = raw_upstream(async |mut stream| {
             head_of(&mut stream).await;
@@ -41,7 +41,7 @@ fn an_upstream_that_fails_before_its_head_is_said_to() {
 #[test]
 fn a_connection_that_ends_after_a_failure_is_said_to() {
     on_both(async || {
-        let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let (gone, _keeps) = testkit::nobody();
         let answers = raw_upstream(async |mut stream| {
             head_of(&mut stream).await;
             stream.write_all(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nok").await.unwrap();

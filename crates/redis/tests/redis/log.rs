@@ -360,7 +360,7 @@ fn the_largest_settings_are_never_reached() {
 fn a_redis_that_is_not_there_is_named() {
     watched(|| {
         Flavour::CurrentThread.runtime().block_on(async {
-            let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let (closed, _keeps) = testkit::nobody();
             let url = format!("redis://user:secret@{closed}/");
             let builder = Redis::builder(&url);
             assert!(!format!("{builder:?}").contains("secret"));
