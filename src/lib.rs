@@ -92,21 +92,18 @@
 //! [`Capabilities`] says so. Gathering remains; nothing else promises speed. `--cfg millstream_portable` chooses this
 //! build on Linux.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Modules that are left out leave internal functions and re-exports without a user.
+// Modules that are left out leave internal functions and re-exports without a user. With the default features, each has one.
 #![cfg_attr(
-    not(all(
-        not(portable),
-        feature = "axum-08",
-        feature = "client",
-        feature = "codec",
-        feature = "compress",
-        feature = "digest",
-        feature = "files",
-        feature = "metrics",
-        feature = "sse",
-        feature = "tonic-014",
-        tls
-    )),
+    any(
+        portable,
+        not(all(
+            feature = "codec",
+            feature = "files",
+            feature = "fs",
+            feature = "server",
+            feature = "sse"
+        ))
+    ),
     allow(dead_code, unreachable_pub, unused_imports)
 )]
 

@@ -32,7 +32,9 @@ pub(super) enum Cause {
     TooLarge(u64, BoxError),
     Body(BoxError),
     /// The name of the field.
+    #[cfg(feature = "digest")]
     Mismatch(&'static str),
+    #[cfg(feature = "digest")]
     Malformed(&'static str),
     /// A digest is required, and there is none.
     #[cfg(feature = "digest")]
@@ -90,11 +92,13 @@ impl SaveError {
     }
 
     /// Returns whether a digest that the client has sent is not that of the body.
+    #[cfg(feature = "digest")]
     pub fn is_digest_mismatch(&self) -> bool {
         matches!(self.cause, Cause::Mismatch(_))
     }
 
     /// Returns whether a digest field is malformed.
+    #[cfg(feature = "digest")]
     pub fn is_malformed_digest(&self) -> bool {
         matches!(self.cause, Cause::Malformed(_))
     }
@@ -136,9 +140,9 @@ impl SaveError {
     pub fn status(&self) -> StatusCode {
         match &self.cause {
             _ if self.is_too_large() => StatusCode::PAYLOAD_TOO_LARGE,
-            Cause::Mismatch(_) | Cause::Malformed(_) | Cause::Body(_) => StatusCode::BAD_REQUEST,
+            Cause::Body(_) => StatusCode::BAD_REQUEST,
             #[cfg(feature = "digest")]
-            Cause::NoDigest => StatusCode::BAD_REQUEST,
+            Cause::Mismatch(_) | Cause::Malformed(_) | Cause::NoDigest => StatusCode::BAD_REQUEST,
             _ if self.is_already_exists() || self.is_wrong_offset() || self.is_busy() => StatusCode::CONFLICT,
             _ if self.is_no_space() => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -165,7 +169,9 @@ impl fmt::Display for SaveError {
                 write!(f, "{}: the file would be larger than {limit} bytes", self.path.display())?
             }
             Cause::Body(_) => write!(f, "{}: the body was not received to its end", self.path.display())?,
+            #[cfg(feature = "digest")]
             Cause::Mismatch(field) => write!(f, "{}: the body does not match its {field}", self.path.display())?,
+            #[cfg(feature = "digest")]
             Cause::Malformed(field) => write!(f, "{}: the {field} of the body is malformed", self.path.display())?,
             #[cfg(feature = "digest")]
             Cause::NoDigest => write!(f, "{}: a digest is required; send Content-Digest", self.path.display())?,
@@ -182,9 +188,8 @@ impl Error for SaveError {
         match &self.cause {
             Cause::File(error) => Some(error),
             Cause::TooLarge(_, error) | Cause::Body(error) => Some(&**error),
-            Cause::Mismatch(_) | Cause::Malformed(_) => None,
             #[cfg(feature = "digest")]
-            Cause::NoDigest => None,
+            Cause::Mismatch(_) | Cause::Malformed(_) | Cause::NoDigest => None,
         }
     }
 }
@@ -195,9 +200,8 @@ impl From<SaveError> for io::Error {
             Cause::File(error) => error.kind(),
             Cause::TooLarge(..) => io::ErrorKind::FileTooLarge,
             Cause::Body(_) => io::ErrorKind::Other,
-            Cause::Mismatch(_) | Cause::Malformed(_) => io::ErrorKind::InvalidData,
             #[cfg(feature = "digest")]
-            Cause::NoDigest => io::ErrorKind::InvalidData,
+            Cause::Mismatch(_) | Cause::Malformed(_) | Cause::NoDigest => io::ErrorKind::InvalidData,
         };
         Self::new(kind, error)
     }

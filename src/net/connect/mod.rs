@@ -8,6 +8,7 @@
 mod connect_error;
 #[cfg(feature = "client")]
 mod connector;
+#[cfg(feature = "client")]
 mod race;
 #[cfg(all(unix, feature = "client"))]
 mod unix_connector;

@@ -18,7 +18,10 @@ mod protocols;
 mod supervise;
 mod version;
 
-pub(super) use connection::{ConnectionStep, Next, connection, run, speak};
+#[cfg(tls)]
+pub(super) use connection::{ConnectionStep, Next, speak};
+pub(super) use connection::{connection, run};
 pub(super) use protocols::{Hooks, Protocols};
+#[cfg(tls)]
 pub(super) use supervise::aborted;
 pub(super) use version::{Version, version};

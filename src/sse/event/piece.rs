@@ -18,6 +18,7 @@ pub(in crate::sse) struct Piece {
 }
 
 /// The sum of a compressed text, which can be joined with that of the text before it.
+#[cfg(feature = "compress")]
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sse) struct Sum {
     pub(super) crc: u32,
@@ -26,6 +27,11 @@ pub(in crate::sse) struct Sum {
     /// What the CRC of the text before it is multiplied by.
     pub(super) shift: u32,
 }
+
+/// There is none.
+#[cfg(not(feature = "compress"))]
+#[derive(Clone, Copy, Debug)]
+pub(in crate::sse) enum Sum {}
 
 impl Piece {
     pub(in crate::sse) fn plain(bytes: Bytes) -> Self {

@@ -196,6 +196,7 @@ pub(crate) fn is_loopback(socket: &impl AsFd) -> bool {
 
 /// Defers the choice of a port from bind to connect, which allows more ports (`IP_BIND_ADDRESS_NO_PORT`,
 /// [ip(7)](https://man7.org/linux/man-pages/man7/ip.7.html), Linux 4.2; IPv6 sockets accept it too).
+#[cfg(feature = "client")]
 pub(crate) fn bind_without_port(socket: &impl AsFd) {
     let on: libc::c_int = 1;
     let (fd, len) = (socket.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
