@@ -18,6 +18,7 @@ use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
 use millstream::server::{DrainSignal, Drained, Limits, RequestBody, serve, serve_cores};
+#[cfg(feature = "sse")]
 use millstream::sse::{Event, Hub};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,7 +27,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::takeover::{Io, TLS, tls_client};
+use crate::over::{Io, OF_OURS, Over};
 use testkit::alone::ran_in_child;
 use testkit::http::{Answer, Raw, boxed, h2, on_both, request, watched, whole};
 use testkit::{HANGS, portable};
@@ -183,13 +184,8 @@ fn what_has_begun_is_finished_and_what_is_idle_is_closed() {
 const BEHIND: [&str; 3] = ["", "\r\n", "GET / HT"];
 
 /// Sends a request with `behind` behind it, and reads the response.
-async fn answered(addr: SocketAddr, tls: bool, path: &str, behind: &str) -> Raw<Box<dyn Io>> {
-    let stream = TcpStream::connect(addr).await.unwrap();
-    let stream: Box<dyn Io> = match tls {
-        true => Box::new(tls_client().connect("mill".try_into().unwrap(), stream).await.unwrap()),
-        false => Box::new(stream),
-    };
-    let mut client = Raw::over(stream);
+async fn answered(addr: SocketAddr, over: Over, path: &str, behind: &str) -> Raw<Box<dyn Io>> {
+    let mut client = Raw::over(over.client(TcpStream::connect(addr).await.unwrap()).await);
     client.send(format!("GET {path} HTTP/1.1\r\nHost: mill\r\n\r\n{behind}")).await;
     let (head, chunks) = (client.head().await, "2\r\nhi\r\n0\r\n\r\n");
     let len = head.field("content-length").map_or(chunks.len(), |len| len.parse().unwrap());
@@ -203,7 +199,7 @@ fn bytes_behind_the_last_request_do_not_hold_a_drain_up() {
         return;
     }
     on_both(async || {
-        for (takeover, tls) in [(true, false), (true, true), (false, false), (false, true)] {
+        for (takeover, over) in [true, false].into_iter().flat_map(|takeover| OF_OURS.map(|over| (takeover, over))) {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();
             // The body of `/later` is pending once, so that it is taken over.
@@ -218,14 +214,13 @@ fn bytes_behind_the_last_request_do_not_hold_a_drain_up() {
                 })
             });
             let (signal, signalled) = oneshot::channel::<()>();
-            let server = serve(listener, service).takeover(takeover);
-            let server = if tls { server.tls(TLS.0.clone()) } else { server };
+            let server = over.secured(serve(listener, service).takeover(takeover));
             let ended = tokio::spawn(server.drain(signalled, HANGS));
             let before = Snapshot::now();
             let mut clients = Vec::new();
             for path in ["/", "/later"] {
                 for behind in BEHIND {
-                    clients.push((path, behind, answered(addr, tls, path, behind).await));
+                    clients.push((path, behind, answered(addr, over, path, behind).await));
                 }
             }
             // Those of `/`, and that of `/later` with a part of a head, which hyper has seen.
@@ -237,7 +232,7 @@ fn bytes_behind_the_last_request_do_not_hold_a_drain_up() {
             signal.send(()).unwrap();
             for (path, behind, mut client) in clients {
                 let end = timeout(HANGS * 2, client.io.read(&mut [0; 8])).await.expect("an end");
-                assert_eq!(end.ok(), Some(0), "takeover {takeover}, TLS {tls}: {behind:?} behind {path}");
+                assert_eq!(end.ok(), Some(0), "takeover {takeover}, {over:?}: {behind:?} behind {path}");
             }
             let drained = timeout(HANGS, ended).await.unwrap().unwrap().unwrap();
             assert_eq!(counts(&drained), [all, all, 0, 0], "{drained:?}");
@@ -279,6 +274,7 @@ fn a_thousand_event_streams_send_their_last_event_and_end() {
     });
 }
 
+#[cfg(feature = "sse")]
 #[test]
 fn the_streams_of_a_hub_end_with_when_to_come_back() {
     on_both(async || {

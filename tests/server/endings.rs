@@ -15,15 +15,14 @@ use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use millstream::net::{StreamStats, TcpListener};
 use millstream::server::{Connection, Drained, Limits, RequestBody, serve};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
-use tokio_rustls::TlsConnector;
 
 use crate::listeners::Dial;
-use crate::takeover::{ALL, Over, TLS};
+use crate::over::{ALL, Io, Over};
 use testkit::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both, watched};
 use testkit::{HANGS, noise};
 
@@ -128,10 +127,6 @@ struct Server {
     ended: JoinHandle<io::Result<Drained>>,
 }
 
-trait Io: AsyncRead + AsyncWrite + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin> Io for T {}
-
 impl Server {
     async fn start(over: Over, takeover: bool, limits: Limits) -> Self {
         println!("over {over:?}, takeover {takeover}");
@@ -149,8 +144,7 @@ impl Server {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             addr = listener.local_addr().unwrap();
             let server = serve(listener, service).takeover(takeover).limits(limits);
-            let server = if over == Over::Tls { server.tls(TLS.0.clone()) } else { server };
-            ended = tokio::spawn(server.drain(signalled, LONG));
+            ended = tokio::spawn(over.secured(server).drain(signalled, LONG));
         }
         Self { addr, over, scene, signal, ended }
     }
@@ -160,13 +154,7 @@ impl Server {
     }
 
     async fn connect_by(&self, socket: TcpStream) -> Raw<Box<dyn Io>> {
-        Raw::over(match self.over {
-            Over::Tls => {
-                let connector = TlsConnector::from(Arc::clone(&TLS.1));
-                Box::new(connector.connect("mill".try_into().unwrap(), socket).await.unwrap())
-            }
-            _ => Box::new(socket),
-        })
+        Raw::over(self.over.client(socket).await)
     }
 
     /// Waits until no task waits for a client.

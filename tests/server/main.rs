@@ -4,6 +4,7 @@ mod accept;
 mod assumed;
 mod batch;
 mod budget;
+#[cfg(feature = "fs")]
 mod descriptors;
 mod drain;
 mod endings;
@@ -13,6 +14,7 @@ mod idle;
 mod limits;
 mod listeners;
 mod memory;
+mod over;
 mod serve;
 mod smuggling;
 mod takeover;

@@ -15,6 +15,7 @@ use hyper::{Request, Response};
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
 use millstream::server::{HttpService, Limits, RequestBody, serve};
+#[cfg(feature = "sse")]
 use millstream::sse::Hub;
 use tokio::time::{sleep, timeout};
 
@@ -74,6 +75,7 @@ fn heap<S: HttpService>(service: S, until: &'static [u8], done: impl Fn() -> boo
     each
 }
 
+#[cfg(feature = "sse")]
 #[test]
 fn a_reader_of_a_hub_needs_little() {
     if ran_in_child() {

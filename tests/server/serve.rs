@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::takeover::{Io, TLS, tls_client};
+use crate::over::OF_OURS;
 use testkit::http::Flavour;
 
 type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
@@ -443,22 +443,17 @@ async fn a_client_that_brings_no_request_is_closed() {
 /// Bytes between requests that are no request let the connection end in order, once it has been idle.
 #[tokio::test(start_paused = true)]
 async fn an_idle_client_that_has_sent_an_empty_line_or_part_of_a_head_is_closed_in_order() {
-    for (takeover, tls) in [(true, false), (true, true), (false, false), (false, true)] {
+    for (takeover, over) in [true, false].into_iter().flat_map(|takeover| OF_OURS.map(|over| (takeover, over))) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let service = tower::service_fn(async |_| Ok::<_, Infallible>(text("hello")));
         // The paused clock outruns the kernel's acknowledgements.
         let limits = server::Limits::default().write_stall(Duration::MAX);
         let server = server::serve(listener, service).limits(limits).takeover(takeover);
-        let server = if tls { server.tls(TLS.0.clone()) } else { server };
-        tokio::spawn(server.into_future());
+        tokio::spawn(over.secured(server).into_future());
         // Bytes in one piece with the request, bytes after its response, and bytes once the connection hibernates.
         for (with, after, later) in [("\r\n", "", ""), ("GET / HT", "", ""), ("", "\r\n", ""), ("", "", "\r\n")] {
-            let io = TcpStream::connect(addr).await.unwrap();
-            let mut io: Box<dyn Io> = match tls {
-                true => Box::new(tls_client().connect("mill".try_into().unwrap(), io).await.unwrap()),
-                false => Box::new(io),
-            };
+            let mut io = over.client(TcpStream::connect(addr).await.unwrap()).await;
             let mut send = async |bytes: &str| {
                 io.write_all(bytes.as_bytes()).await.unwrap();
                 io.flush().await.unwrap();
@@ -470,7 +465,7 @@ async fn an_idle_client_that_has_sent_an_empty_line_or_part_of_a_head_is_closed_
             send(later).await;
             let (since, mut got) = (Instant::now(), Vec::new());
             let ended = timeout(Duration::from_secs(600), io.read_to_end(&mut got)).await.expect("an end");
-            let case = format!("takeover {takeover}, TLS {tls}: {with:?} {after:?} {later:?}");
+            let case = format!("takeover {takeover}, {over:?}: {with:?} {after:?} {later:?}");
             assert!(ended.is_ok(), "{case}: {ended:?}");
             assert!(got.ends_with(b"hello"), "{case}: {}", String::from_utf8_lossy(&got));
             assert!(since.elapsed() > Duration::from_secs(60), "{case}: ended after {:?}", since.elapsed());

@@ -6,7 +6,6 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,15 +16,13 @@ use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRAILER,
 use hyper::{Request, Response, StatusCode, Version};
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
-use millstream::server::tls::Tls;
 use millstream::server::{RequestBody, serve};
 use proptest::prelude::*;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::ClientConfig;
 
+use crate::over::{ALL, Over};
 use testkit::alone::ran_in_child;
 use testkit::http::{BoxError, Flavour, narrow, on_both};
 use testkit::noise;
@@ -202,39 +199,10 @@ impl Served {
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let server = serve(listener, service).takeover(takeover);
-        let server = if over == Over::Tls { server.tls(TLS.0.clone()) } else { server };
-        tokio::spawn(server.into_future());
+        tokio::spawn(over.secured(serve(listener, service).takeover(takeover)).into_future());
         addr
     }
 }
-
-/// The stream of a connection.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Over {
-    /// Of a listener of this crate.
-    Ours,
-    /// Of one of tokio.
-    Tokio,
-    Tls,
-}
-
-pub(crate) const ALL: [Over; 3] = [Over::Ours, Over::Tokio, Over::Tls];
-
-/// A certificate, and a client that trusts it. Made once, because key generation is slow.
-pub(crate) static TLS: LazyLock<(Tls, Arc<ClientConfig>)> = LazyLock::new(|| {
-    let made = rcgen::generate_simple_self_signed(["mill".to_owned()]).unwrap();
-    let tls = Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap();
-    (tls, Arc::new(testkit::tls::client([made.cert.into()]).with_no_client_auth()))
-});
-
-pub(crate) fn tls_client() -> TlsConnector {
-    TlsConnector::from(Arc::clone(&TLS.1))
-}
-
-pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for S {}
 
 /// What a client does, in order.
 #[derive(Clone, Debug)]
@@ -248,14 +216,8 @@ enum Act {
 
 /// Returns all received bytes.
 async fn played(addr: SocketAddr, acts: &[Act], slow: bool, over: Over) -> Vec<u8> {
-    let client = if slow { narrow(addr).await } else { TcpStream::connect(addr).await.unwrap() };
-    if over == Over::Tls {
-        return played_on(tls_client().connect("mill".try_into().unwrap(), client).await.unwrap(), acts, slow).await;
-    }
-    played_on(client, acts, slow).await
-}
-
-async fn played_on(mut client: impl AsyncRead + AsyncWrite + Unpin, acts: &[Act], slow: bool) -> Vec<u8> {
+    let socket = if slow { narrow(addr).await } else { TcpStream::connect(addr).await.unwrap() };
+    let mut client = over.client(socket).await;
     let mut got = Vec::new();
     let mut piece = vec![0; if slow { 5000 } else { 64 << 10 }];
     for act in acts {

@@ -36,9 +36,16 @@ type Client = WebSocketStream<TcpStream>;
 
 #[derive(Clone, Copy, Debug)]
 enum Under {
+    #[cfg(feature = "axum-08")]
     Axum,
     Server,
 }
+
+const UNDER: [Under; 1 + cfg!(feature = "axum-08") as usize] = [
+    #[cfg(feature = "axum-08")]
+    Under::Axum,
+    Under::Server,
+];
 
 /// A service that echoes messages until `stop` is cancelled.
 struct Service {
@@ -56,6 +63,7 @@ impl Service {
         let stopped = stop.clone().cancelled_owned();
         let ended = tokio::spawn(async move {
             match under {
+                #[cfg(feature = "axum-08")]
                 Under::Axum => axum::serve(listener, app).with_graceful_shutdown(stopped).await.map(|()| None),
                 Under::Server => serve(listener, app).drain(stopped, HANGS * 100).await.map(Some),
             }
@@ -144,7 +152,7 @@ async fn is_told(mut client: Client) -> bool {
 #[test]
 fn messages_of_every_kind_and_length_come_back() {
     on_both(async || {
-        for under in [Under::Axum, Under::Server] {
+        for under in UNDER {
             println!("under {under:?}");
             let service = Service::start(under).await;
             let mut client = service.connect().await;
@@ -184,7 +192,7 @@ fn messages_of_every_kind_and_length_come_back() {
 #[test]
 fn an_upgrade_on_a_used_connection_loses_no_byte() {
     on_both(async || {
-        for under in [Under::Axum, Under::Server] {
+        for under in UNDER {
             let service = Service::start(under).await;
             let mut client = Raw::connect(service.addr).await;
             let requests = "GET /slow HTTP/1.1\r\nHost: mill\r\n\r\nGET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
@@ -248,7 +256,7 @@ fn sockets_that_end_in_any_way_leave_no_descriptor() {
     }
     watched(|| {
         for flavour in Flavour::BOTH {
-            for under in [Under::Axum, Under::Server] {
+            for under in UNDER {
                 println!("on {flavour:?}, under {under:?}");
                 flavour.runtime().block_on(all_ends(under));
             }

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response};
 use millstream::server::{Limits, RequestBody};
+#[cfg(feature = "sse")]
 use millstream::sse;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
@@ -109,6 +110,7 @@ fn the_answer_to_a_client_that_has_left_is_dropped() {
     });
 }
 
+#[cfg(feature = "sse")]
 #[test]
 fn a_stream_of_events_ends_with_its_client_unless_it_is_to_go_on() {
     on_both(async || {

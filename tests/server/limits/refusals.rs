@@ -114,11 +114,13 @@ fn installed_clients_read_413() {
     let count = if std::env::var_os("MILLSTREAM_SLOW").is_some() { 100 } else { 3 };
     let (runtime, dir) = (Flavour::TwoWorkers.runtime(), tempfile::tempdir().unwrap());
     let addr = runtime.block_on(start(Limits::default(), tower::service_fn(length)));
-    let (clients, port) =
-        (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/server/limits/clients"), addr.port().to_string());
+    let (clients, port) = (dir.path().join("clients"), addr.port().to_string());
+    std::fs::create_dir(&clients).unwrap();
+    std::fs::write(clients.join("upload.go"), include_str!("clients/upload.go")).unwrap();
+    std::fs::write(clients.join("upload.py"), include_str!("clients/upload.py")).unwrap();
     let client = dir.path().join("upload");
     let mut build = Command::new("go");
-    build.args(["build", "-o"]).arg(&client).arg(format!("{clients}/upload.go")).env("GOFLAGS", "-mod=mod");
+    build.args(["build", "-o"]).arg(&client).arg(clients.join("upload.go")).env("GOFLAGS", "-mod=mod");
     let built = run("go", &mut build).inspect(|built| assert!(built.status.success(), "{built:?}")).is_some();
     for len in [3_000_000, 20_000_000] {
         let (bytes, times) = (len.to_string(), count.to_string());
@@ -126,7 +128,7 @@ fn installed_clients_read_413() {
         std::fs::write(&body, vec![0; len]).unwrap();
         let told = |output: Output| String::from_utf8(output.stdout).unwrap().trim().to_owned();
         let mut python = Command::new("python3");
-        if let Some(output) = run("python3", python.arg(format!("{clients}/upload.py")).args([&port, &bytes, &times])) {
+        if let Some(output) = run("python3", python.arg(clients.join("upload.py")).args([&port, &bytes, &times])) {
             assert_eq!(told(output), format!("413:{count}"), "Python's http.client, {len} bytes");
         }
         if built && let Some(output) = run("go", Command::new(&client).args([&port, &bytes, &times])) {

@@ -17,13 +17,11 @@ use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
 use millstream::server::{RequestBody, serve};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsConnector;
 
-use super::{ALL, Over, TLS};
+use crate::over::{ALL, Over};
 use testkit::alone::ran_in_child;
 use testkit::http::narrow;
 
@@ -82,9 +80,7 @@ async fn start(over: Over, scene: Arc<Scene>) -> SocketAddr {
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let server = serve(listener, service);
-    let server = if over == Over::Tls { server.tls(TLS.0.clone()) } else { server };
-    tokio::spawn(server.into_future());
+    tokio::spawn(over.secured(serve(listener, service)).into_future());
     addr
 }
 
@@ -126,36 +122,17 @@ async fn request(client: &mut (impl AsyncWrite + Unpin), path: &str) {
 /// Returns how many frames a server takes for a client that does not read. hyper holds the last of them.
 async fn taken_unread(addr: SocketAddr, over: Over, scene: &Scene) -> usize {
     let path = format!("/{}/{ENDLESS}", usize::MAX);
-    let client = narrow(addr).await;
-    let mut streams = (None, None);
-    if over == Over::Tls {
-        let connector = TlsConnector::from(Arc::clone(&TLS.1));
-        let mut client = connector.connect("mill".try_into().unwrap(), client).await.unwrap();
-        request(&mut client, &path).await;
-        streams.0 = Some(client);
-    } else {
-        let mut client = client;
-        request(&mut client, &path).await;
-        streams.1 = Some(client);
-    }
+    let mut client = over.client(narrow(addr).await).await;
+    request(&mut client, &path).await;
     sleep(LONG).await;
-    drop(streams);
+    drop(client);
     scene.given.load(Ordering::Relaxed)
 }
 
 async fn check(addr: SocketAddr, over: Over, frames: usize, number: usize, pending: &Notify) -> Result<(), String> {
     let path = format!("/{frames}/{number}");
-    let client: TcpStream = narrow(addr).await;
-    let received = async {
-        match over {
-            Over::Tls => {
-                let connector = TlsConnector::from(Arc::clone(&TLS.1));
-                let client = connector.connect("mill".try_into().unwrap(), client).await.unwrap();
-                received(client, &path, pending).await
-            }
-            Over::Ours | Over::Tokio => received(client, &path, pending).await,
-        }
-    };
+    let client = narrow(addr).await;
+    let received = async { received(over.client(client).await, &path, pending).await };
     let all = timeout(Duration::from_secs(120), received).await.map_err(|_| "the response does not end")?;
     let head = all.windows(4).position(|window| window == b"\r\n\r\n").ok_or("the head is cut off")? + 4;
     let data = decode(&all[head..])?;
