@@ -2,23 +2,34 @@
 //! files.
 
 mod answers;
+#[cfg(feature = "server")]
 mod bodies;
 mod changes;
+#[cfg(feature = "server")]
 mod cold;
 mod degraded;
 mod escapes;
+#[cfg(feature = "server")]
 mod hyper_bodies;
+#[cfg(feature = "server")]
 mod listing;
 mod mapped;
+#[cfg(feature = "server")]
 mod memory;
+#[cfg(feature = "server")]
 mod nginx;
+#[cfg(feature = "server")]
 mod paths;
+#[cfg(feature = "server")]
 mod peers;
+#[cfg(feature = "server")]
 mod replaced;
 mod site;
 mod slow;
 mod switched;
+#[cfg(all(feature = "codec", feature = "server"))]
 mod torn;
+#[cfg(feature = "server")]
 mod wire;
 
 use std::io;

@@ -5,7 +5,7 @@ mod connector;
 mod counts;
 mod halves;
 mod high_mark;
-#[cfg(feature = "uring-net")]
+#[cfg(all(feature = "fs", feature = "uring-net"))]
 mod multishot;
 mod numbers;
 mod pace;

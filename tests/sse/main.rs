@@ -2,15 +2,20 @@
 
 mod alive;
 mod block;
+#[cfg(feature = "server")]
 mod counts;
+#[cfg(feature = "server")]
 mod direct;
 mod ends;
 mod events;
+#[cfg(feature = "compress")]
 mod gzip;
-#[cfg(tls)]
+#[cfg(all(tls, feature = "compress"))]
 mod gzip_direct;
 mod log;
 mod parse;
 mod readers;
+#[cfg(feature = "server")]
 mod resume;
+#[cfg(feature = "server")]
 mod served;
