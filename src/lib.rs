@@ -94,16 +94,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Modules that are left out leave internal functions and re-exports without a user. With the default features, each has one.
 #![cfg_attr(
-    any(
-        portable,
-        not(all(
-            feature = "codec",
-            feature = "files",
-            feature = "fs",
-            feature = "server",
-            feature = "sse"
-        ))
-    ),
+    any(portable, not(all(feature = "codec", feature = "files", feature = "fs", feature = "server", feature = "sse"))),
     allow(dead_code, unreachable_pub, unused_imports)
 )]
 

@@ -45,6 +45,7 @@ impl AsyncWrite for Counted {
     }
 }
 
+#[cfg(feature = "tonic")]
 impl tonic::transport::server::Connected for Counted {
     type ConnectInfo = ();
 

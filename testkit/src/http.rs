@@ -16,8 +16,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, header};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+#[cfg(feature = "files")]
 use millstream::files;
 use millstream::net::TcpListener;
+#[cfg(feature = "server")]
 use millstream::server;
 use sha2::{Digest, Sha256};
 use socket2::SockRef;
@@ -79,6 +81,7 @@ pub fn on_both<R: Future<Output = ()>>(test: impl Fn() -> R + Send + 'static) {
 }
 
 /// Serves `handler` on a free port until the runtime ends.
+#[cfg(feature = "server")]
 pub async fn start<F, R>(handler: F) -> SocketAddr
 where
     F: Fn(Request<server::RequestBody>) -> R + Clone + Send + 'static,
@@ -88,6 +91,7 @@ where
 }
 
 /// Like [`start`]; accepted sockets inherit a send buffer of `send_buffer` bytes, so that few bytes are in flight.
+#[cfg(feature = "server")]
 pub async fn start_with<F, R>(send_buffer: Option<usize>, handler: F) -> SocketAddr
 where
     F: Fn(Request<server::RequestBody>) -> R + Clone + Send + 'static,
@@ -160,6 +164,7 @@ where
 }
 
 /// Returns the response of `files` to `request`, its body converted by `wrap`.
+#[cfg(feature = "files")]
 pub async fn ask<Q, B>(files: &files::Files, request: &Request<Q>, wrap: impl FnOnce(files::FilesBody) -> B) -> Answer
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,

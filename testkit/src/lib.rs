@@ -8,6 +8,7 @@ pub mod family;
 pub mod far;
 pub mod fuse;
 pub mod http;
+#[cfg(feature = "server")]
 pub mod leaving;
 pub mod levels;
 pub mod limits;
@@ -18,8 +19,11 @@ pub mod seccomp;
 pub mod served;
 pub mod skips;
 pub mod strace;
+#[cfg(feature = "tls")]
 pub mod tls;
+#[cfg(all(feature = "files", feature = "server"))]
 pub mod tree;
+#[cfg(feature = "fs")]
 pub mod ways;
 
 use std::net::SocketAddr;
@@ -83,12 +87,14 @@ pub fn portable(why: &str) -> bool {
     cfg!(millstream_portable)
 }
 
-/// Returns whether a capability under test is not in use. Reports a [`skip`] then, unless it was disabled on purpose.
+/// Returns whether a capability under test is not in use. Reports a [`skip`] then, unless it was disabled on purpose,
+/// or needs a feature that is off.
 pub fn lacks(capability: &str) -> bool {
     let mut entries = millstream::Capabilities::get().entries();
     let (name, support) = entries.find(|(name, _)| *name == capability).expect("a capability of that name");
     if !support.is_yes() {
-        match support.to_string().contains("MILLSTREAM_DISABLE") {
+        let is_wanted = ["MILLSTREAM_DISABLE", "built without the feature"];
+        match is_wanted.iter().any(|why| support.to_string().contains(why)) {
             true => skips::tell(&format!("{name}: {support}")),
             false => skip(name, support),
         }
