@@ -26,7 +26,7 @@ use testkit::http::{Answer, Raw, boxed, h1_over, h2_over, on_both, request, whol
 use testkit::{HANGS, noise};
 
 /// A limit, and how long a test waits for it to take effect.
-const LIMIT: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(3);
 /// Connections inside the process.
 #[derive(Debug)]
 pub(crate) struct Channel(tokio::sync::Mutex<mpsc::Receiver<DuplexStream>>);

@@ -210,13 +210,15 @@ fn who_reads_slowly_but_reads_is_served() {
         let endless = tower::service_fn(move |_: Request<RequestBody>| {
             std::future::ready(Ok::<Answer, BoxError>(Response::new(boxed(Endless::new(&counted)))))
         });
-        let addr = start(limits().write_stall(LIMIT / 2), endless).await;
+        // Each pause is far below the limit, also on a busy machine; their sum is above it.
+        let limit = LIMIT * 3;
+        let addr = start(limits().write_stall(limit), endless).await;
         let mut io = narrow(addr).await;
         io.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n").await.unwrap();
         let mut some = vec![0; 64 << 10];
         for _ in 0..15 {
             io.read_exact(&mut some).await.unwrap();
-            tokio::time::sleep(LIMIT / 10).await;
+            tokio::time::sleep(limit / 12).await;
         }
         assert_eq!(bodies.load(Ordering::Relaxed), 1);
         drop(io);
@@ -227,8 +229,9 @@ fn who_reads_slowly_but_reads_is_served() {
 #[test]
 fn who_has_no_request_is_let_go_and_who_waits_for_an_answer_is_not() {
     on_both(async || {
-        const SLOW: Duration = Duration::from_millis(1500);
-        let idle = SLOW / 5;
+        const SLOW: Duration = Duration::from_millis(2500);
+        // Time enough for a request after a connection, or after a response, on a busy machine.
+        let idle = SLOW / 2;
         let service = tower::service_fn(async |_: Request<RequestBody>| {
             tokio::time::sleep(SLOW).await;
             Ok::<_, BoxError>(text("hello"))
@@ -251,18 +254,20 @@ fn who_has_no_request_is_let_go_and_who_waits_for_an_answer_is_not() {
 #[test]
 fn a_body_that_streams_may_come_slowly_but_has_to_come() {
     on_both(async || {
-        let limits = Limits::default().body_progress(LIMIT / 2).streaming_requests(|head| head.uri.path() == "/stream");
+        // Each pause is far below the limit, also on a busy machine; their sum is above it.
+        let limit = LIMIT * 2;
+        let limits = Limits::default().body_progress(limit).streaming_requests(|head| head.uri.path() == "/stream");
         let addr = start(limits, tower::service_fn(length)).await;
         let mut client = Raw::connect(addr).await;
         client.send("POST /stream HTTP/1.1\r\nHost: mill\r\nContent-Length: 12\r\n\r\n").await;
         for _ in 0..12 {
-            tokio::time::sleep(LIMIT / 10).await;
+            tokio::time::sleep(limit / 10).await;
             client.send("x").await;
         }
         let head = client.head().await;
         assert_eq!((head.status, client.body(head.content_length()).await.unwrap()), (200, b"12".to_vec()));
         client.send("POST /stream HTTP/1.1\r\nHost: mill\r\nContent-Length: 12\r\n\r\n").await;
-        assert_eq!(timeout(LIMIT + HANGS, client.head()).await.expect("answered").status, 408);
+        assert_eq!(timeout(limit + HANGS, client.head()).await.expect("answered").status, 408);
     });
 }
 
@@ -270,7 +275,7 @@ fn a_body_that_streams_may_come_slowly_but_has_to_come() {
 fn a_last_frame_that_waits_for_windows_is_an_answer_still() {
     on_both(async || {
         const WHOLE: usize = 1 << 20;
-        let limits = Limits::default().keep_alive(LIMIT / 5).write_stall(LIMIT / 2);
+        let limits = Limits::default().keep_alive(LIMIT).write_stall(HANGS);
         let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; WHOLE])));
         let addr = start(limits, service).await;
         let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
@@ -283,7 +288,7 @@ fn a_last_frame_that_waits_for_windows_is_an_answer_still() {
         while let Some(piece) = body.frame().await {
             got += piece.expect("the body is complete").data_ref().map_or(0, Bytes::len);
             // Takes longer in total than the keep-alive time.
-            tokio::time::sleep(LIMIT / 20).await;
+            tokio::time::sleep(LIMIT / 10).await;
         }
         assert_eq!(got, WHOLE);
     });
