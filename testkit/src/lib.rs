@@ -79,6 +79,11 @@ pub fn noise(len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// Returns letters without repetitions that a test could miss.
+pub fn letters(len: usize) -> String {
+    noise(len).into_iter().map(|byte| char::from(b'a' + byte % 26)).collect()
+}
+
 /// Returns whether this is the portable build, which cannot do what is tested, and reports the test as skipped.
 pub fn portable(why: &str) -> bool {
     if cfg!(millstream_portable) {

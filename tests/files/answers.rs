@@ -6,7 +6,7 @@ const HELLO: &[u8] = b"hello, stream";
 
 #[tokio::test]
 async fn a_file_has_its_head_and_its_bytes() {
-    let dir = dir(&[("a.html", HELLO), ("data", &pattern(100_000)), ("b.svg", b"<svg/>"), ("empty.css", b"")]);
+    let dir = dir(&[("a.html", HELLO), ("data", &noise(100_000)), ("b.svg", b"<svg/>"), ("empty.css", b"")]);
     let files = Files::new(dir.path()).unwrap();
     let answer = get(&files, "/a.html", &[]).await;
     assert_eq!((answer.status, &answer.bytes[..]), (StatusCode::OK, HELLO));
@@ -21,7 +21,7 @@ async fn a_file_has_its_head_and_its_bytes() {
 
     let data = get(&files, "/data", &[]).await;
     assert_eq!(data.header("content-type"), "application/octet-stream");
-    assert!(data.bytes == pattern(100_000));
+    assert!(data.bytes == noise(100_000));
     assert_eq!(get(&files, "/b.svg", &[]).await.header("content-type"), "image/svg+xml");
     let empty = get(&files, "/empty.css", &[]).await;
     assert_eq!((empty.status, empty.bytes.len(), empty.header("content-length")), (StatusCode::OK, 0, "0"));
@@ -34,13 +34,13 @@ async fn files_of_every_size_are_whole() {
     let sizes = [1, 4095, 4096, 4097, 32 << 10, (32 << 10) + 1, 256 << 10, (256 << 10) + 1, (5 << 20) + 3];
     let dir = dir(&[]);
     for len in sizes {
-        write(dir.path(), &len.to_string(), &pattern(len));
+        write(dir.path(), &len.to_string(), &noise(len));
     }
     for kept in [0, 64 << 20] {
         let files = Files::builder(dir.path()).kept_bytes(kept).build().unwrap();
         for len in sizes {
             for _ in 0..2 {
-                assert!(get(&files, &format!("/{len}"), &[]).await.bytes == pattern(len), "{len}, {kept} kept");
+                assert!(get(&files, &format!("/{len}"), &[]).await.bytes == noise(len), "{len}, {kept} kept");
             }
         }
     }
@@ -73,7 +73,7 @@ async fn head_says_what_get_would() {
 
 #[tokio::test]
 async fn one_range_is_exact() {
-    let bytes = pattern(500_000);
+    let bytes = noise(500_000);
     let dir = dir(&[("big", &bytes), ("small", &bytes[..1000])]);
     let files = Files::new(dir.path()).unwrap();
     for (name, len) in [("/big", 500_000), ("/small", 1000)] {
@@ -106,7 +106,7 @@ async fn one_range_is_exact() {
 
 #[tokio::test]
 async fn several_ranges_are_exact() {
-    let bytes = pattern(500_000);
+    let bytes = noise(500_000);
     let dir = dir(&[("big.txt", &bytes), ("small.txt", &bytes[..1000])]);
     for (files, name, len) in [
         (Files::new(dir.path()).unwrap(), "/big.txt", 500_000),

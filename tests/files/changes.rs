@@ -161,11 +161,11 @@ async fn every_body_is_that_of_its_tag_while_files_are_replaced() {
 async fn a_file_truncated_before_its_body_is_read_fails_the_body() {
     for (len, kept) in [(20_000, 0), (200_000, 0), (3_000_000, 0), (3_000_000, 64 << 20)] {
         for left in [0, 4096, len - 1] {
-            let dir = dir(&[("f", &pattern(len))]);
+            let dir = dir(&[("f", &noise(len))]);
             let files = Files::builder(dir.path()).validate_every(HOUR).kept_bytes(kept).build().unwrap();
             for range in [None, Some("bytes=1-"), Some("bytes=0-9,-100")] {
                 let headers: Vec<_> = range.map(|range| ("range", range)).into_iter().collect();
-                write(dir.path(), "f", &pattern(len));
+                write(dir.path(), "f", &noise(len));
                 let response = send(&files, "GET", "/f", &headers).await;
                 assert!(response.status().is_success());
                 File::options().write(true).open(dir.path().join("f")).unwrap().set_len(left as u64).unwrap();
@@ -179,11 +179,11 @@ async fn a_file_truncated_before_its_body_is_read_fails_the_body() {
 #[tokio::test]
 async fn a_file_truncated_while_its_body_is_read_fails_the_body() {
     for kept in [0, 64 << 20] {
-        let dir = dir(&[("f", &pattern(9 << 20))]);
+        let dir = dir(&[("f", &noise(9 << 20))]);
         let files = Files::builder(dir.path()).kept_bytes(kept).build().unwrap();
         let mut body = send(&files, "GET", "/f", &[]).await.into_body();
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        assert!(first[..] == pattern(9 << 20)[..first.len()]);
+        assert!(first[..] == noise(9 << 20)[..first.len()]);
         File::options().write(true).open(dir.path().join("f")).unwrap().set_len(5 << 20).unwrap();
         let rest = body.collect().await;
         assert_eq!(rest.expect_err("a clean end of a file that shrank").kind(), io::ErrorKind::UnexpectedEof);
@@ -194,7 +194,7 @@ async fn a_file_truncated_while_its_body_is_read_fails_the_body() {
 async fn an_open_file_that_was_truncated_is_opened_anew() {
     // Truncated by less than a page, and completely.
     for (len, left) in [(20_000, 19_999), (20_000, 0), (3_000_000, 2_999_999), (3_000_000, 10)] {
-        let dir = dir(&[("f", &pattern(len))]);
+        let dir = dir(&[("f", &noise(len))]);
         let files = every(dir.path(), HOUR);
         assert_eq!(get(&files, "/f", &[]).await.bytes.len(), len);
         File::options().write(true).open(dir.path().join("f")).unwrap().set_len(left).unwrap();
@@ -202,7 +202,7 @@ async fn an_open_file_that_was_truncated_is_opened_anew() {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let answer = get(&files, "/f", &[]).await;
         assert_eq!(answer.status, StatusCode::OK);
-        assert!(answer.bytes == pattern(len)[..left as usize]);
+        assert!(answer.bytes == noise(len)[..left as usize]);
     }
 }
 
@@ -211,7 +211,7 @@ async fn a_torn_entry_is_opened_anew() {
     if !millstream::Capabilities::get().mapping().is_yes() {
         return; // Without a mapping there is no tear.
     }
-    let dir = dir(&[("f", &pattern(3_000_000))]);
+    let dir = dir(&[("f", &noise(3_000_000))]);
     let files = every(dir.path(), HOUR);
     let response = send(&files, "GET", "/f", &[]).await;
     let tag = header(&response, "etag").to_owned();
@@ -224,13 +224,13 @@ async fn a_torn_entry_is_opened_anew() {
     file.set_len(3_000_000).unwrap();
     let answer = get(&files, "/f", &[]).await;
     assert_ne!(answer.header("etag"), tag);
-    assert!(answer.bytes[..5] == pattern(5) && answer.bytes[5..] == [0; 2_999_995]);
+    assert!(answer.bytes[..5] == noise(5) && answer.bytes[5..] == [0; 2_999_995]);
 }
 
 #[tokio::test]
 async fn a_hundred_who_miss_at_once_open_it_once() {
     for cold in [false, true] {
-        let dir = dir(&[("f", &pattern(100_000))]);
+        let dir = dir(&[("f", &noise(100_000))]);
         if cold {
             cool(dir.path(), "f");
         }
@@ -238,14 +238,14 @@ async fn a_hundred_who_miss_at_once_open_it_once() {
         let responses = join_all((0..100).map(|_| send(&files, "GET", "/f", &[]))).await;
         assert_eq!(descriptors(&dir.path().join("f")), 1, "held by a hundred responses, cold: {cold}");
         for response in responses {
-            assert!(collect(response).await.unwrap().bytes == pattern(100_000));
+            assert!(collect(response).await.unwrap().bytes == noise(100_000));
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn misses_from_many_threads_open_it_once() {
-    let dir = dir(&[("f", &pattern(1000))]);
+    let dir = dir(&[("f", &noise(1000))]);
     cool(dir.path(), "f");
     let files = every(dir.path(), HOUR);
     let tasks = (0..100).map(|_| {
@@ -255,13 +255,13 @@ async fn misses_from_many_threads_open_it_once() {
     let responses = join_all(tasks).await;
     assert_eq!(descriptors(&dir.path().join("f")), 1);
     for response in responses {
-        assert!(collect(response.unwrap()).await.unwrap().bytes == pattern(1000));
+        assert!(collect(response.unwrap()).await.unwrap().bytes == noise(1000));
     }
 }
 
 #[tokio::test]
 async fn those_who_go_away_wedge_nobody() {
-    let dir = dir(&[("f", &pattern(100_000))]);
+    let dir = dir(&[("f", &noise(100_000))]);
     for leave in 1..4 {
         let files = every(dir.path(), HOUR);
         cool(dir.path(), "f");
@@ -280,7 +280,7 @@ async fn those_who_go_away_wedge_nobody() {
         responses.extend(tokio::time::timeout(Duration::from_secs(60), rest).await.expect("wedged"));
         assert!(responses.len() >= 5 - leave);
         for response in responses {
-            assert!(collect(response).await.unwrap().bytes == pattern(100_000));
+            assert!(collect(response).await.unwrap().bytes == noise(100_000));
         }
     }
 }
@@ -289,12 +289,12 @@ async fn those_who_go_away_wedge_nobody() {
 async fn the_cache_is_bounded() {
     let dir = dir(&[]);
     for n in 0..200 {
-        write(dir.path(), &format!("f{n}"), &pattern(n + 1));
+        write(dir.path(), &format!("f{n}"), &noise(n + 1));
     }
     for capacity in [0, 10] {
         let files = Files::builder(dir.path()).capacity(capacity).build().unwrap();
         for n in 0..200 {
-            assert!(get(&files, &format!("/f{n}"), &[]).await.bytes == pattern(n + 1));
+            assert!(get(&files, &format!("/f{n}"), &[]).await.bytes == noise(n + 1));
         }
         let open: usize = (0..200).map(|n| descriptors(&dir.path().join(format!("f{n}")))).sum();
         assert!(open <= capacity, "{open} files open of {capacity}");

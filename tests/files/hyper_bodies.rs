@@ -64,12 +64,12 @@ async fn talk(streams: Streams, files: &Files, request: &str) -> (String, Vec<u8
 
 #[tokio::test]
 async fn over_http_1_a_head_has_the_length_of_the_get() {
-    let dir = dir(&[("f.txt", &pattern(100_000)), ("empty", b"")]);
+    let dir = dir(&[("f.txt", &noise(100_000)), ("empty", b"")]);
     let files = Files::new(dir.path()).unwrap();
     for streams in BOTH {
         let (head, body) = talk(streams, &files, "GET /f.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("content-length: 100000\r\n"), "{head}");
-        assert!(body == pattern(100_000));
+        assert!(body == noise(100_000));
         for (name, len) in [("f.txt", 100_000), ("empty", 0)] {
             let request = format!("HEAD /{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
             let (head, body) = talk(streams, &files, &request).await;
@@ -85,7 +85,7 @@ async fn over_http_1_a_head_has_the_length_of_the_get() {
 
 #[tokio::test]
 async fn over_http_2_heads_and_ranges_have_their_lengths() {
-    let dir = dir(&[("f.txt", &pattern(100_000))]);
+    let dir = dir(&[("f.txt", &noise(100_000))]);
     let files = Files::new(dir.path()).unwrap();
     for streams in BOTH {
         let io = TokioIo::new(connect(streams, &files).await);
@@ -109,12 +109,12 @@ async fn every_size_arrives_whole() {
         let dir = dir(&[]);
         let files = Files::builder(dir.path()).kept_bytes(kept).build().unwrap();
         for len in [1, 5000, 20_000, 100_000, 300_000, (9 << 20) + 1] {
-            write(dir.path(), &len.to_string(), &pattern(len));
+            write(dir.path(), &len.to_string(), &noise(len));
             for streams in BOTH {
                 let request = format!("GET /{len} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
                 let (head, body) = talk(streams, &files, &request).await;
                 assert!(head.contains(&format!("content-length: {len}\r\n")), "{head}");
-                assert!(body == pattern(len), "{len} bytes over {streams:?}, {kept} kept");
+                assert!(body == noise(len), "{len} bytes over {streams:?}, {kept} kept");
             }
         }
     }
@@ -126,12 +126,12 @@ async fn a_large_file_does_not_enter_the_process() {
     if !caps.mapping().is_yes() || !caps.sendfile().is_yes() {
         return; // Then there is no other path.
     }
-    let dir = dir(&[("f", &pattern(9 << 20))]);
+    let dir = dir(&[("f", &noise(9 << 20))]);
     let files = Files::new(dir.path()).unwrap();
     let before = millstream::metrics::Snapshot::now();
     let request = "GET /f HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let (_, body) = talk(Streams::Ours, &files, request).await;
-    assert!(body == pattern(9 << 20));
+    assert!(body == noise(9 << 20));
     let sent = millstream::metrics::Snapshot::now().since(&before).bytes_by_sendfile;
     // A full socket may leave short rests of a piece, and short pieces are copied.
     assert!(sent >= 8 << 20, "{sent} bytes by sendfile");
@@ -142,7 +142,7 @@ async fn a_file_that_shrinks_breaks_the_connection_off() {
     let len = 32 << 20;
     for streams in BOTH {
         for kept in [0, 64 << 20] {
-            let dir = dir(&[("f", &pattern(len))]);
+            let dir = dir(&[("f", &noise(len))]);
             let files = Files::builder(dir.path()).kept_bytes(kept).build().unwrap();
             let mut stream = connect(streams, &files).await;
             stream.write_all(b"GET /f HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
@@ -163,7 +163,7 @@ async fn a_file_that_shrinks_breaks_the_connection_off() {
 #[tokio::test]
 async fn a_kept_file_that_lost_its_pages_breaks_the_connection_off() {
     for streams in BOTH {
-        let dir = dir(&[("f", &pattern(20_000))]);
+        let dir = dir(&[("f", &noise(20_000))]);
         let files = Files::builder(dir.path()).validate_every(Duration::from_secs(3600)).build().unwrap();
         let response = send(&files, "GET", "/f", &[]).await;
         std::fs::File::options().write(true).open(dir.path().join("f")).unwrap().set_len(0).unwrap();

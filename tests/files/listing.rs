@@ -12,7 +12,7 @@ use testkit::http::{Flavour, ask, h1, on_both, request, start, watched, whole};
 
 fn tree() -> tempfile::TempDir {
     let dir = dir(&[
-        ("b.txt", &pattern(1536)),
+        ("b.txt", &noise(1536)),
         ("A.txt", b"1"),
         ("c <script>alert(1).txt", b"22"),
         ("sub/inner", b"x"),

@@ -38,6 +38,7 @@ use std::path::Path;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use millstream::files::{Files, FilesBody};
+use testkit::{letters, noise};
 use tower_service::Service;
 
 /// Creates a temporary directory with files.
@@ -60,11 +61,6 @@ fn replace(dir: &Path, name: &str, bytes: &[u8]) {
     let new = dir.join(format!("{name}.new"));
     std::fs::write(&new, bytes).unwrap();
     std::fs::rename(new, dir.join(name)).unwrap();
-}
-
-/// Returns bytes that differ from position to position.
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 31 % 251) as u8).collect()
 }
 
 async fn send(files: &Files, method: &str, uri: &str, headers: &[(&str, &str)]) -> Response<FilesBody> {

@@ -10,7 +10,7 @@ const LENS: [usize; 5] = [100, 100 << 10, 300 << 10, 1 << 20, 5_000_000];
 /// Asserts that a body has the bytes of `path`, and keeps them when the file is overwritten in place. Returns its
 /// frames.
 async fn private(body: impl Into<FilesBody>, path: &Path, range: std::ops::Range<usize>, len: usize) -> usize {
-    let (expected, mut body) = (text(len), body.into());
+    let (expected, mut body) = (letters(len), body.into());
     let (mut at, mut frames) = (range.start, Vec::new());
     while let Some(frame) = body.frame().await {
         frames.push(frame.unwrap().into_data().unwrap());
@@ -26,14 +26,10 @@ async fn private(body: impl Into<FilesBody>, path: &Path, range: std::ops::Range
     frames.len()
 }
 
-fn text(len: usize) -> String {
-    (0..len).map(|i| char::from(b'a' + (i * 31 % 23) as u8)).collect()
-}
-
 #[tokio::test]
 async fn a_frame_of_a_file_that_is_not_mapped_does_not_change() {
     for len in LENS {
-        let dir = dir(&[("f", text(len).as_bytes())]);
+        let dir = dir(&[("f", letters(len).as_bytes())]);
         let path = dir.path().join("f");
         let file = File::open(&path).await.unwrap();
         private(FileBody::new(&file, ..).unwrap().mapped(false), &path, 0..len, len).await;
@@ -49,7 +45,7 @@ async fn a_frame_of_a_file_that_is_not_mapped_does_not_change() {
         let several = send(&files, "GET", "/f", &[("range", "bytes=0-9,50-")]).await;
         assert_eq!(several.status(), StatusCode::PARTIAL_CONTENT);
         let bytes = several.into_body().collect().await.unwrap().to_bytes();
-        let whole = text(len);
+        let whole = letters(len);
         assert!(String::from_utf8_lossy(&bytes).contains(&whole[50..]));
     }
 }
@@ -57,7 +53,7 @@ async fn a_frame_of_a_file_that_is_not_mapped_does_not_change() {
 #[tokio::test]
 async fn a_file_that_is_not_mapped_and_shrinks_fails_its_body() {
     for len in LENS {
-        let dir = dir(&[("f", text(len).as_bytes())]);
+        let dir = dir(&[("f", letters(len).as_bytes())]);
         let file = File::open(dir.path().join("f")).await.unwrap();
         let body = FileBody::new(&file, ..).unwrap().mapped(false);
         std::fs::File::options().write(true).open(dir.path().join("f")).unwrap().set_len(len as u64 - 1).unwrap();

@@ -149,8 +149,7 @@ const CODINGS: [Option<&str>; 5] = [None, Some("gzip"), Some("gzip;q=0"), Some("
 async fn answers_are_those_of_nginx() {
     let dir = tempfile::tempdir().unwrap();
     let www = dir.path().join("www");
-    for (name, bytes) in [("plain.html", &pattern(1000)[..]), ("both.css", &pattern(1000)), ("both.css.gz", b"zipped")]
-    {
+    for (name, bytes) in [("plain.html", &noise(1000)[..]), ("both.css", &noise(1000)), ("both.css.gz", b"zipped")] {
         write(&www, name, bytes);
         // A date counts for If-Range only once its second is over.
         let old = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);

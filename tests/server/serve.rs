@@ -27,6 +27,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::over::OF_OURS;
 use testkit::http::Flavour;
+use testkit::noise;
 
 type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
@@ -53,11 +54,6 @@ where
 
 fn text(text: impl Into<Bytes>) -> Answer {
     Response::new(boxed(Full::new(text.into())))
-}
-
-/// Bytes that differ between adjacent positions and between the same positions of adjacent pages.
-fn pattern(len: usize) -> Bytes {
-    (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect::<Vec<_>>().into()
 }
 
 type H1 = hyper::client::conn::http1::SendRequest<Empty<Bytes>>;
@@ -106,7 +102,7 @@ async fn both_protocols_are_spoken_on_one_port() {
 
 #[tokio::test]
 async fn a_body_frame_larger_than_every_buffer_arrives_whole() {
-    let body = pattern(9 << 20);
+    let body = Bytes::from(noise(9 << 20));
     let sent = body.clone();
     let (addr, _server) = start(move |_| std::future::ready(text(sent.clone()))).await;
     let answer = h1(addr).await.send_request(get("/")).await.unwrap();
@@ -119,7 +115,7 @@ async fn a_body_frame_larger_than_every_buffer_arrives_whole() {
 async fn streams_of_frames_of_all_sizes_do_not_stall_each_other() {
     // Below, at and above the size of the send buffer.
     const SIZES: [usize; 7] = [1, 300, 70_000, 17, 64 << 10, 1000, 200_000];
-    let all = pattern(1 << 20);
+    let all = Bytes::from(noise(1 << 20));
     let sent = all.clone();
     let (addr, _server) = start(move |_| {
         let mut rest = sent.clone();

@@ -16,8 +16,7 @@ use millstream::server::{Limits, RequestBody, serve};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use crate::takeover::without_dates;
-use testkit::http::{Raw, boxed, on_both};
+use testkit::http::{Raw, boxed, on_both, without_dates};
 
 /// What an attacker hides behind or in another request.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: mill\r\n\r\n";

@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::over::{ALL, Over};
 use testkit::alone::ran_in_child;
-use testkit::http::{BoxError, Flavour, narrow, on_both};
+use testkit::http::{BoxError, Flavour, narrow, on_both, without_dates};
 use testkit::noise;
 
 /// A step of a [`Scripted`] body.
@@ -251,19 +251,6 @@ fn get(path: &str, fields: &str) -> Act {
 }
 
 const LAST: &str = "Connection: close\r\n";
-
-/// Blanks the dates of the server's own answers, which may be of different seconds.
-pub(crate) fn without_dates(mut bytes: Vec<u8>) -> Vec<u8> {
-    const DATE: &[u8] = b"date: Sun, 06 Nov 1994 08:49:37 GMT";
-    let is_date = |line: &[u8]| line.starts_with(b"date: ") && line.ends_with(b" GMT");
-    for at in 0..(bytes.len() + 1).saturating_sub(DATE.len()) {
-        let line = &mut bytes[at..at + DATE.len()];
-        if is_date(line) {
-            line[6..].fill(b'x');
-        }
-    }
-    bytes
-}
 
 /// Plays the script with takeover on and off, and returns the bytes and the number of responses taken over.
 async fn same(served: &Served, acts: &[Act], slow: bool, over: Over) -> (Vec<u8>, u64) {
