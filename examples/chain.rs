@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Parser;
+use measuring::statistics::quantile;
 use millstream::fs::OpenOptions;
 use millstream::fs::chain::ChainPath;
 use millstream::fs::chain::{Chain, StepOutcome};
@@ -117,16 +118,15 @@ async fn beside(options: &Options, contents: &Bytes) -> Result<(), String> {
         }
     }
     println!("{ROUNDS} rounds of {} files of {} bytes; {}", options.files, options.size, driver_info());
-    let ours = show("chains", &mut ours);
-    let theirs = show("tokio::fs", &mut theirs);
+    let ours = show("chains", &ours);
+    let theirs = show("tokio::fs", &theirs);
     println!("  tokio::fs takes {:.2} times as long", theirs.as_secs_f64() / ours.as_secs_f64());
     Ok(())
 }
 
-fn show(name: &str, times: &mut [Duration]) -> Duration {
-    times.sort();
-    let (least, most) = (times[0], times[times.len() - 1]);
-    let median = (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2;
+fn show(name: &str, times: &[Duration]) -> Duration {
+    let seconds: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
+    let [least, median, most] = [0.0, 0.5, 1.0].map(|share| Duration::from_secs_f64(quantile(&seconds, share)));
     println!("  {name:<9} median {median:.1?}, {least:.1?} to {most:.1?}");
     median
 }

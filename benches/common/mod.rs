@@ -4,7 +4,6 @@
 //! that other load on the machine affects all of them. Results are medians of the rounds.
 #![allow(dead_code, unreachable_pub, reason = "each program uses a part")]
 
-pub mod closed_loop;
 pub mod contest;
 pub mod cpus;
 pub mod options;

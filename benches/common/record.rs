@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use measuring::statistics::{median, spread};
 use serde_json::{Value, json};
 
 use super::contest::{By, Case, Measured};
@@ -73,25 +74,11 @@ pub struct Record {
     pub goals: Vec<String>,
 }
 
-/// Returns a quantile, interpolated between two values.
-fn quantile(values: &[f64], part: f64) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    let at = (values.len() - 1) as f64 * part;
-    let (below, above) = (values[at as usize], values[at.ceil() as usize]);
-    below + (above - below) * at.fract()
-}
-
-pub fn median(values: &[f64]) -> f64 {
-    quantile(values, 0.5)
-}
-
 /// Returns the ratio of two series, round by round: the median, and its spread.
 fn ratio(ours: &[f64], theirs: &[f64]) -> (f64, f64) {
     // A time too short for the clock must not divide by zero.
     let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| ours.max(1e-9) / theirs.max(1e-9)).collect();
-    let median = median(&ratios);
-    (median, (quantile(&ratios, 0.75) - quantile(&ratios, 0.25)) / 2.0 / median)
+    (median(&ratios), spread(&ratios))
 }
 
 impl Record {

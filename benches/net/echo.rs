@@ -4,12 +4,12 @@ use std::io;
 use std::net::TcpListener;
 use std::time::Instant;
 
+use measuring::closed_loop::{ClosedLoop, LEN};
 use millstream::metrics::Snapshot;
 use millstream::net::{self, Receive};
 use millstream::runtime::{DriverBuilder, Io};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::common::closed_loop::{ClosedLoop, LEN};
 use crate::common::contest::{Case, Contender, Run, Spent};
 use crate::common::server::Server;
 use crate::common::suite::Suite;

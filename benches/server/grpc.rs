@@ -27,6 +27,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
+use measuring::statistics::quantile;
 use millstream::metrics::Snapshot;
 use millstream::net;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -154,11 +155,10 @@ async fn read(addr: SocketAddr, shape: &Shape, payload: u32, messages: usize) ->
     let (cpu, calls, start) = (cpu_of_others(), Snapshot::now(), Instant::now());
     wait(messages).await;
     let (cpu, calls, wall) = (cpu_of_others().saturating_sub(cpu), Snapshot::now().since(&calls), start.elapsed());
-    let mut late = std::mem::take(&mut *late.lock().unwrap());
+    let late: Vec<f64> = std::mem::take(&mut *late.lock().unwrap()).into_iter().map(|nanos| nanos as f64).collect();
     tasks.shutdown().await;
-    late.sort_unstable();
     let each = late.len() as u32;
-    let percentile = |part: f64| Duration::from_nanos(late[(late.len() as f64 * part) as usize]);
+    let percentile = |share| Duration::from_nanos(quantile(&late, share) as u64);
     Round {
         cpu: cpu / each,
         p50: percentile(0.5),

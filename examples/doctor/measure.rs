@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use measuring::statistics::{median, quantile};
 use millstream::Capabilities;
 #[cfg(ktls)]
 use millstream::Support;
@@ -88,21 +89,14 @@ impl Row {
         let (auto, others) = self.paths.split_first().filter(|(auto, _)| auto.name == "auto")?;
         let ours = others.iter().filter(|path| path.ours);
         let best = ours.min_by(|a, b| a.median().total_cmp(&b.median()))?;
-        let ratios = auto.costs.iter().zip(&best.costs).map(|(auto, best)| auto / best).collect();
-        let ratios = Samples { name: "", ours: true, costs: ratios };
-        Some((ratios.median(), (ratios.quantile(0.25) > NOISE).then_some(best.name)))
+        let ratios: Vec<f64> = auto.costs.iter().zip(&best.costs).map(|(auto, best)| auto / best).collect();
+        Some((median(&ratios), (quantile(&ratios, 0.25) > NOISE).then_some(best.name)))
     }
 }
 
 impl Samples {
-    fn quantile(&self, share: f64) -> f64 {
-        let mut sorted = self.costs.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted[((sorted.len() - 1) as f64 * share).round() as usize]
-    }
-
     fn median(&self) -> f64 {
-        self.quantile(0.5)
+        median(&self.costs)
     }
 }
 

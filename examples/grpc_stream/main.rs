@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser};
+use measuring::statistics::quantile;
 use millstream::net::TcpListener;
 use tokio::task::JoinSet;
 use tonic::transport::{Endpoint, Server};
@@ -96,11 +97,13 @@ impl Options {
             late.extend(read.map_err(|e| e.to_string())?.map_err(|e| format!("{url}: {e}"))?);
         }
         let rate = late.len() as f64 / start.elapsed().as_secs_f64();
-        late.sort_unstable();
-        let percentile =
-            |part: f64| late.get((late.len() as f64 * part) as usize).map_or(f64::NAN, |&ns| ns as f64 / 1e6);
-        println!("{rate:.0} messages/s, late by p50 {:.3} ms, p99 {:.3} ms", percentile(0.5), percentile(0.99));
-        if late.is_empty() { Err("no message arrived".to_owned()) } else { Ok(()) }
+        let late: Vec<f64> = late.into_iter().map(|nanos| nanos as f64 / 1e6).collect();
+        if late.is_empty() {
+            return Err("no message arrived".to_owned());
+        }
+        let [p50, p99] = [0.5, 0.99].map(|share| quantile(&late, share));
+        println!("{rate:.0} messages/s, late by p50 {p50:.3} ms, p99 {p99:.3} ms");
+        Ok(())
     }
 }
 

@@ -4,8 +4,9 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use measuring::closed_loop::{ClosedLoop, LEN};
+
 use crate::child::Server;
-use crate::closed_loop::{ClosedLoop, LEN};
 use crate::options::Options;
 use crate::socket;
 use crate::strace::Calls;

@@ -7,9 +7,7 @@
 //! CPU time, that of its blocking pool and of the kernel's workers for its ring included.
 
 mod child;
-// These two are shared with the bench `net`.
-#[path = "../../common/closed_loop.rs"]
-mod closed_loop;
+// Shared with the benches.
 #[path = "../../common/cpus.rs"]
 mod cpus;
 mod echo;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use measuring::statistics::quantile;
+
 use crate::options::Options;
 use crate::ways::Way;
 
@@ -20,20 +22,16 @@ impl<const N: usize> Series<N> {
         self.0.push(round);
     }
 
-    fn sorted(&self) -> [Vec<f64>; N] {
-        std::array::from_fn(|n| {
-            let mut values: Vec<f64> = self.0.iter().map(|round| round[n]).collect();
-            values.sort_by(f64::total_cmp);
-            values
-        })
+    fn quantiles(&self, share: f64) -> [f64; N] {
+        std::array::from_fn(|n| quantile(&self.0.iter().map(|round| round[n]).collect::<Vec<_>>(), share))
     }
 
     pub(crate) fn medians(&self) -> [f64; N] {
-        self.sorted().map(|values| values[values.len() / 2])
+        self.quantiles(0.5)
     }
 
     pub(crate) fn least(&self) -> [f64; N] {
-        self.sorted().map(|values| values[0])
+        self.quantiles(0.0)
     }
 }
 

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::statistics::{ENOUGH, SMALLEST, Verdict};
 use super::summary::{Metric, Summary};
 use super::svg::number;
 use crate::run::Results;
 use crate::say;
+use measuring::statistics::{ENOUGH, SMALLEST, Verdict};
 
 /// Calls are counted once, without an interval. Less than this share is noise.
 const CALLS: f64 = 0.1;

@@ -5,10 +5,10 @@
 //! within a cell that of ratios of single rounds, between two cells that of both sides. Events have their number of
 //! readers and their rate given, so their points are compared within a cell only.
 
-use super::statistics::{ENOUGH, Estimate, SMALLEST, Verdict};
 use super::summary::{Metric, OURS, Row, Summary};
 use super::svg::number;
 use crate::run::{Cell, Unit};
+use measuring::statistics::{ENOUGH, Estimate, SMALLEST, Verdict};
 
 /// Families whose cells are one workload by more and more connections, and the names of the workloads.
 const WORKLOADS: [(&str, &str); 3] = [("connections", "files"), ("tokens", "tokens"), ("events", "events")];

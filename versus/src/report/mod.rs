@@ -6,7 +6,6 @@ mod page;
 mod plausible;
 mod results;
 mod save;
-mod statistics;
 mod summary;
 mod svg;
 #[cfg(test)]

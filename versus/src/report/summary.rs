@@ -1,7 +1,7 @@
 //! What the rounds of a run say: estimates for each server, ratios to millstream, and who wins.
 
-use super::statistics::{ENOUGH, Estimate, Verdict, merge, quantile};
 use crate::run::{Calls, Cell, Record, Results, Skipped, Unit};
+use measuring::statistics::{ENOUGH, Estimate, Verdict, merge, quantile_of_counts};
 
 /// The server that others are compared with.
 pub(crate) const OURS: &str = "millstream";
@@ -71,7 +71,7 @@ impl Metric {
 
 /// Returns the p99 of a round in milliseconds: not a number if the round has too few responses to show it.
 fn p99(record: &Record) -> f64 {
-    quantile(&record.latency, 0.99).map_or(f64::NAN, |nanos| nanos as f64 / 1e6)
+    quantile_of_counts(&record.latency, 0.99).map_or(f64::NAN, |nanos| nanos as f64 / 1e6)
 }
 
 /// One server in one cell.
@@ -149,7 +149,7 @@ impl<'a> Summary<'a> {
             let pooled = merge(own.iter().map(|record| &record.latency[..]));
             let latency = |(share, _)| match share {
                 1.0 => pooled.last().map(|(value, _)| *value as f64 / 1e6),
-                _ => quantile(&pooled, share).map(|nanos| nanos as f64 / 1e6),
+                _ => quantile_of_counts(&pooled, share).map(|nanos| nanos as f64 / 1e6),
             };
             let point = |record: &&Record| match cell.unit() {
                 Unit::Request => (record.rate(), p99(record)),

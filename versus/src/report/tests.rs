@@ -8,10 +8,10 @@ use scraper::{Html, Selector};
 use super::compare::changes;
 use super::frontier::{State, frontiers};
 use super::page::page;
-use super::statistics::Verdict;
 use super::summary::{Metric, OURS, Outcome, Summary, advice, recommendation};
 use super::text::{markdown, terminal};
 use crate::run::{Record, Results, Skipped};
+use measuring::statistics::Verdict;
 
 fn recorded() -> Results {
     Results::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded.jsonl")).unwrap()

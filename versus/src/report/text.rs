@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use super::frontier::frontiers;
-use super::statistics::Verdict;
 use super::summary::{Metric, OURS, Outcome, Summary, advice, recommendation};
 use super::svg::number;
 use crate::run::Results;
+use measuring::statistics::Verdict;
 
 /// Returns the names of all servers, ours first.
 fn names<'a>(summaries: &'a [Summary<'a>]) -> Vec<&'a str> {

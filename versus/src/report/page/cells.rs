@@ -4,9 +4,9 @@ use maud::{Markup, html};
 
 use super::styles::{Styles, slug};
 use super::tables::figures;
-use crate::report::statistics::Estimate;
 use crate::report::summary::{Metric, SHARES, Summary};
 use crate::report::svg::{Bar, Plot, Series, bars, number};
+use measuring::statistics::Estimate;
 
 /// Families in which one load grows: their frontier is a line.
 const GROWING: [&str; 4] = ["connections", "tokens", "events", "workers"];

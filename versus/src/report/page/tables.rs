@@ -4,9 +4,9 @@ use maud::{Markup, html};
 
 use super::styles::{Styles, slug};
 use crate::report::frontier::{Frontier, State};
-use crate::report::statistics::{Estimate, Verdict};
 use crate::report::summary::{Advice, Metric, OURS, Outcome, SHARES, Summary, recommendation};
 use crate::report::svg::number;
+use measuring::statistics::{Estimate, Verdict};
 
 /// A ratio with its interval, marked if it is decided.
 fn ratio(ratio: &Estimate) -> Markup {

@@ -1,48 +1,68 @@
 //! Medians with intervals, ratios of rounds, and percentiles. No distribution is assumed.
 
+/// Returns a quantile of values in any order, interpolated between two of them. Panics without values.
+pub fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    of_sorted(&values, share)
+}
+
+/// Returns the median of values in any order: of an even number, the mean of the middle two. Panics without values.
+pub fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// Returns half the interquartile range, relative to the median.
+pub fn spread(values: &[f64]) -> f64 {
+    (quantile(values, 0.75) - quantile(values, 0.25)) / 2.0 / median(values)
+}
+
+fn of_sorted(values: &[f64], share: f64) -> f64 {
+    let at = (values.len() - 1) as f64 * share;
+    let (below, above) = (values[at as usize], values[at.ceil() as usize]);
+    below + (above - below) * at.fract()
+}
+
 /// A median and an interval that contains the true one with a known probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Estimate {
-    pub(crate) median: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
+pub struct Estimate {
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
     /// Probability that the interval contains the true median.
-    pub(crate) coverage: f64,
-    pub(crate) count: usize,
+    pub coverage: f64,
+    pub count: usize,
 }
 
 /// What a rank interval should cover. Few values cover less: five 93.75 %, three 75 %.
 const COVERAGE: f64 = 0.95;
 
 /// Fewer values decide nothing.
-pub(crate) const ENOUGH: usize = 5;
+pub const ENOUGH: usize = 5;
 
 /// A smaller difference decides nothing, however certain it is.
-pub(crate) const SMALLEST: f64 = 1.02;
+pub const SMALLEST: f64 = 1.02;
 
 impl Estimate {
     /// Returns the median of values, and the rank interval of the sign test. `None` without finite values.
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let count = values.len();
-        let middle = count / 2;
-        let median = match count {
-            0 => return None,
-            _ if count % 2 == 1 => values[middle],
-            _ => f64::midpoint(values[middle - 1], values[middle]),
-        };
+        if count == 0 {
+            return None;
+        }
         let (cut, coverage) = ranks(count);
-        Some(Self { median, low: values[cut], high: values[count - 1 - cut], coverage, count })
+        Some(Self { median: of_sorted(&values, 0.5), low: values[cut], high: values[count - 1 - cut], coverage, count })
     }
 
     /// Returns the estimate of the inverse of positive values.
-    pub(crate) fn inverse(self) -> Self {
+    pub fn inverse(self) -> Self {
         Self { median: 1.0 / self.median, low: 1.0 / self.high, high: 1.0 / self.low, ..self }
     }
 
     /// Returns the ratio to values that were not measured in the same rounds: the widest that both intervals allow.
-    pub(crate) fn over(&self, other: &Self) -> Self {
+    pub fn over(&self, other: &Self) -> Self {
         Self {
             median: self.median / other.median,
             low: self.low / other.high,
@@ -54,7 +74,7 @@ impl Estimate {
 
     /// Returns what a ratio decides. All verdicts of a report come from here: there are [`ENOUGH`] rounds, the interval
     /// excludes 1, and the median differs from 1 by [`SMALLEST`].
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> Verdict {
         match self {
             _ if self.count < ENOUGH => Verdict::Open,
             _ if self.low > 1.0 && self.median >= SMALLEST => Verdict::Above,
@@ -65,7 +85,7 @@ impl Estimate {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     Above,
     Open,
     Below,
@@ -90,7 +110,7 @@ fn ranks(count: usize) -> (usize, f64) {
 }
 
 /// Merges latencies, each with its count, in order.
-pub(crate) fn merge<'a>(parts: impl IntoIterator<Item = &'a [(u64, u64)]>) -> Vec<(u64, u64)> {
+pub fn merge<'a>(parts: impl IntoIterator<Item = &'a [(u64, u64)]>) -> Vec<(u64, u64)> {
     let mut all = std::collections::BTreeMap::new();
     for &(value, count) in parts.into_iter().flatten() {
         *all.entry(value).or_insert(0) += count;
@@ -98,9 +118,9 @@ pub(crate) fn merge<'a>(parts: impl IntoIterator<Item = &'a [(u64, u64)]>) -> Ve
     all.into_iter().collect()
 }
 
-/// Returns a quantile in nanoseconds. `None` if fewer than one value would lie above it, as for a p99 of 99 values: it
+/// Returns a quantile of merged latencies, in nanoseconds. `None` if fewer than one value would lie above it, as for a p99 of 99 values: it
 /// would be the maximum.
-pub(crate) fn quantile(latencies: &[(u64, u64)], share: f64) -> Option<u64> {
+pub fn quantile_of_counts(latencies: &[(u64, u64)], share: f64) -> Option<u64> {
     let total: u64 = latencies.iter().map(|(_, count)| count).sum();
     // 1 - 0.99 is a little more than 0.01.
     if total == 0 || (total as f64) * (1.0 - share) < 1.0 - 1e-6 {
@@ -182,7 +202,7 @@ mod tests {
             let merged = merge([&pairs[..values.len() / 2], &pairs[values.len() / 2..]]);
             let mut sorted = values.clone();
             sorted.sort_unstable();
-            match quantile(&merged, share) {
+            match quantile_of_counts(&merged, share) {
                 Some(value) => prop_assert_eq!(value, sorted[((values.len() as f64 * share).ceil() as usize).max(1) - 1]),
                 None => prop_assert!(values.len() as f64 * (1.0 - share) < 1.0),
             }
@@ -207,9 +227,15 @@ mod tests {
         assert_eq!(new.over(&of(&[1.0, 1.1, 1.2, 1.1])).verdict(), Verdict::Open);
         assert_eq!(of(&[1.0; 5]).over(&of(&[1.01; 5])).verdict(), Verdict::Open);
         assert_eq!(Estimate::of([f64::NAN, f64::INFINITY]), None);
-        assert_eq!(quantile(&[(5, 99)], 0.99), None);
-        assert_eq!(quantile(&[(5, 99), (6, 1)], 0.99), Some(5));
-        assert_eq!(quantile(&[(5, 999)], 0.999).or(quantile(&[(5, 9999)], 0.9999)), None);
-        assert_eq!(quantile(&[(5, 1000)], 0.999).and(quantile(&[(5, 10_000)], 0.9999)), Some(5));
+        assert_eq!(quantile_of_counts(&[(5, 99)], 0.99), None);
+        assert_eq!(quantile_of_counts(&[(5, 99), (6, 1)], 0.99), Some(5));
+        assert_eq!(quantile_of_counts(&[(5, 999)], 0.999).or(quantile_of_counts(&[(5, 9999)], 0.9999)), None);
+        assert_eq!(quantile_of_counts(&[(5, 1000)], 0.999).and(quantile_of_counts(&[(5, 10_000)], 0.9999)), Some(5));
+    }
+
+    #[test]
+    fn medians_of_an_even_number_are_between_the_middle_two() {
+        assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0, 2.0, 3.0])), (2.0, 2.5));
+        assert_eq!((quantile(&[3.0, 1.0, 2.0], 0.25), spread(&[3.0, 1.0, 2.0])), (1.5, 0.25));
     }
 }

@@ -1,6 +1,4 @@
 //! Load for echo servers: one message in flight on each connection; the next one is sent when it returns.
-//!
-//! Shared with the package `peers`; needs only rustix.
 
 use std::io;
 use std::net::TcpStream;
@@ -11,11 +9,11 @@ use rustix::event::epoll;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 /// Length of a message in bytes.
-pub(crate) const LEN: usize = 64;
+pub const LEN: usize = 64;
 
 /// Connections driven by the calling thread.
 #[derive(Debug)]
-pub(crate) struct ClosedLoop {
+pub struct ClosedLoop {
     epoll: OwnedFd,
     connections: Vec<Connection>,
 }
@@ -59,7 +57,7 @@ impl Connection {
 
 impl ClosedLoop {
     /// Takes connected streams with `TCP_NODELAY`.
-    pub(crate) fn new(streams: impl IntoIterator<Item = TcpStream>) -> io::Result<Self> {
+    pub fn new(streams: impl IntoIterator<Item = TcpStream>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut connections = Vec::new();
         for (index, stream) in streams.into_iter().enumerate() {
@@ -73,7 +71,7 @@ impl ClosedLoop {
 
     /// Sends messages while `more` returns true for the number of messages sent, and waits until all are back; compares
     /// every byte. Returns their number.
-    pub(crate) fn run(&mut self, mut more: impl FnMut(u64) -> bool) -> io::Result<u64> {
+    pub fn run(&mut self, mut more: impl FnMut(u64) -> bool) -> io::Result<u64> {
         let (mut sent, mut back) = (0, 0);
         for connection in &mut self.connections {
             if more(sent) {
