@@ -10,7 +10,6 @@
 #[path = "../common/cli.rs"]
 mod cli;
 mod connection;
-mod histogram;
 mod options;
 mod report;
 mod tally;
@@ -21,9 +20,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use measuring::client::Sender;
 use tokio::task::JoinSet;
 
-use connection::{Connection, Target};
+use connection::Server;
 use options::Options;
 use report::Outcome;
 use tally::{Ends, Shared};
@@ -38,13 +38,13 @@ fn main() -> ExitCode {
 }
 
 async fn run(options: &Options) -> Result<Outcome, String> {
-    let target = Arc::new(Target::new(&options.url, options.h2)?);
+    let server = Arc::new(Server::new(&options.url, options.h2)?);
     let mut connections = Vec::with_capacity(options.streams as usize);
     for opened in 0..options.streams {
-        let next = match connections.first() {
-            Some(Connection::Two(sender)) => Connection::Two(sender.clone()),
-            _ => {
-                target.connect().await.map_err(|e| format!("{e} (connection {} of {})", opened + 1, options.streams))?
+        let next = match connections.first().and_then(Sender::another) {
+            Some(sender) => sender,
+            None => {
+                server.connect().await.map_err(|e| format!("{e} (connection {} of {})", opened + 1, options.streams))?
             }
         };
         connections.push(next);
@@ -55,7 +55,7 @@ async fn run(options: &Options) -> Result<Outcome, String> {
     let started = Instant::now();
     let mut streams = JoinSet::new();
     for connection in connections {
-        streams.spawn(stream(target.clone(), connection, tally.clone()));
+        streams.spawn(stream(server.clone(), connection, tally.clone()));
     }
     let end = tokio::time::sleep(Duration::from_secs(options.seconds));
     tokio::pin!(end);
@@ -87,31 +87,26 @@ async fn run(options: &Options) -> Result<Outcome, String> {
 }
 
 /// Repeats the request. Returns only on failure, with its reason.
-async fn stream(target: Arc<Target>, mut connection: Connection, tally: Shared) -> String {
+async fn stream(server: Arc<Server>, mut connection: Sender, tally: Shared) -> String {
     let mut answered = false;
     loop {
-        if let Err(problem) = response(&target, &mut connection, &tally, &mut answered).await {
+        if let Err(problem) = response(&server, &mut connection, &tally, &mut answered).await {
             return problem;
         }
     }
 }
 
-async fn response(
-    target: &Target,
-    connection: &mut Connection,
-    tally: &Shared,
-    answered: &mut bool,
-) -> Result<(), String> {
+async fn response(server: &Server, connection: &mut Sender, tally: &Shared, answered: &mut bool) -> Result<(), String> {
     if connection.is_closed() {
-        *connection = target.connect().await?;
+        *connection = server.connect().await?;
         tally.with(|t| t.reconnects += 1);
     }
-    connection.ready(target).await?;
+    connection.ready().await.map_err(|e| server.problem(&e))?;
     let asked = Instant::now();
-    let mut body = connection.get(target).await?;
+    let mut body = server.get(connection).await?;
     let mut ends = Ends::default();
     let mut previous = None;
-    while let Some(data) = body.next(target).await? {
+    while let Some(data) = body.next(server).await? {
         let now = Instant::now();
         let events = ends.count(&data);
         tally.with(|t| {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use http::Uri;
+use measuring::latencies::Latencies;
 
-use super::histogram::Histogram;
 use super::tally::Tally;
 
 /// Returns the user and system time of all threads of a process, `proc_pid_stat(5)`, in steps of 10 ms.
@@ -91,7 +91,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-fn quantiles(f: &mut fmt::Formatter<'_>, name: &str, histogram: &Histogram) -> fmt::Result {
-    let show = |share| histogram.quantile(share).map_or_else(|| "-".to_owned(), |d| format!("{d:.2?}"));
+fn quantiles(f: &mut fmt::Formatter<'_>, name: &str, latencies: &Latencies) -> fmt::Result {
+    let show = |share| latencies.quantile(share).map_or_else(|| "-".to_owned(), |d| format!("{d:.2?}"));
     writeln!(f, "{name:<13}p50 {:>12}  p99 {:>12}", show(0.5), show(0.99))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::histogram::Histogram;
+use measuring::latencies::Latencies;
 
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
@@ -16,11 +16,11 @@ pub(crate) struct Tally {
     /// Connections opened again after the server closed them.
     pub(crate) reconnects: u64,
     /// Time from one event of a response to the next.
-    pub(crate) gaps: Histogram,
+    pub(crate) gaps: Latencies,
     /// Time from sending a request to its first event.
-    pub(crate) firsts: Histogram,
+    pub(crate) firsts: Latencies,
     /// Time from sending a request to the end of its response.
-    pub(crate) times: Histogram,
+    pub(crate) times: Latencies,
     /// Number of streams that failed, and the first reason.
     pub(crate) failed: usize,
     pub(crate) problem: Option<String>,

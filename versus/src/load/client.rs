@@ -8,14 +8,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use hdrhistogram::Histogram;
-use http::Request;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use measuring::client::{Sender, Target, text};
+use measuring::latencies::Latencies;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
@@ -25,7 +23,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, HandshakeKind, RootCertStore};
 
-use super::{Gauge, Job, Protocol, histogram, noise};
+use super::{Gauge, Job, Protocol, noise};
 
 /// How long one response may take before the load gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,48 +42,21 @@ pub(crate) fn trust(certificate: &Path) -> Result<(), String> {
     Ok(())
 }
 
-enum Sender {
-    One(http1::SendRequest<Empty<Bytes>>),
-    Two(http2::SendRequest<Empty<Bytes>>),
-}
-
-impl Sender {
-    async fn get(&mut self, uri: &str) -> Result<Incoming, String> {
-        let mut request = Request::get(uri).header("host", "localhost").body(Empty::new()).map_err(text)?;
-        let response = match self {
-            Self::One(sender) => {
-                sender.ready().await.map_err(text)?;
-                sender.send_request(request).await
-            }
-            Self::Two(sender) => {
-                sender.ready().await.map_err(text)?;
-                request.headers_mut().remove("host");
-                sender.send_request(request).await
-            }
-        };
-        let response = response.map_err(text)?;
-        if !response.status().is_success() {
-            return Err(format!("{uri} was answered {}", response.status()));
-        }
-        Ok(response.into_body())
+async fn get(sender: &mut Sender, target: &Target) -> Result<Incoming, String> {
+    sender.ready().await.map_err(text)?;
+    let response = sender.get(target).await.map_err(text)?;
+    if !response.status().is_success() {
+        return Err(format!("{} was answered {}", target.url, response.status()));
     }
-}
-
-fn text(error: impl std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text += &format!(": {cause}");
-        next = cause.source();
-    }
-    text
+    Ok(response.into_body())
 }
 
 async fn connect(address: SocketAddr, protocol: Protocol) -> Result<Sender, String> {
-    if protocol.is_tls() {
-        return shake(secure(address, &connector(protocol, true)?).await?, protocol.is_h2()).await;
+    let h2 = protocol.is_h2();
+    match protocol.is_tls() {
+        true => Sender::start(secure(address, &connector(protocol, true)?).await?, h2).await.map_err(text),
+        false => Sender::start(dial(address).await?, h2).await.map_err(text),
     }
-    shake(dial(address).await?, protocol.is_h2()).await
 }
 
 async fn dial(address: SocketAddr) -> Result<TcpStream, String> {
@@ -114,12 +85,7 @@ async fn secure(address: SocketAddr, connector: &TlsConnector) -> Result<TlsStre
 }
 
 /// Asks once on each of one connection after the other.
-async fn handshakes(
-    job: &Job,
-    resumed: bool,
-    gauge: &Gauge,
-    latencies: &RefCell<Histogram<u64>>,
-) -> Result<(), String> {
+async fn handshakes(job: &Job, resumed: bool, gauge: &Gauge, latencies: &RefCell<Latencies>) -> Result<(), String> {
     let connector = connector(job.protocol, resumed)?;
     let mut answered = false;
     let mut first = true;
@@ -146,29 +112,10 @@ async fn handshakes(
     }
 }
 
-async fn shake<S>(stream: S, h2: bool) -> Result<Sender, String>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let io = TokioIo::new(stream);
-    // The tasks of connections end with them; requests report their errors, too.
-    if h2 {
-        let mut builder = http2::Builder::new(TokioExecutor::new());
-        builder.initial_stream_window_size(2 << 20).initial_connection_window_size(16 << 20);
-        let (sender, connection) = builder.handshake(io).await.map_err(text)?;
-        tokio::spawn(connection);
-        Ok(Sender::Two(sender))
-    } else {
-        let (sender, connection) = http1::handshake(io).await.map_err(text)?;
-        tokio::spawn(connection);
-        Ok(Sender::One(sender))
-    }
-}
-
-pub(super) fn run(job: &Job, gauge: &Gauge) -> Result<Histogram<u64>, String> {
-    let latencies = RefCell::new(histogram());
+pub(super) fn run(job: &Job, gauge: &Gauge) -> Result<Latencies, String> {
+    let latencies = RefCell::<Latencies>::default();
     let runtime = runtime()?;
-    let uri = uri(job.protocol, &job.path);
+    let target = target(job.protocol, &job.path)?;
     let all = async {
         if let Some(resumed) = job.handshakes {
             let all = (0..job.connections).map(|_| handshakes(job, resumed, gauge, &latencies));
@@ -177,12 +124,10 @@ pub(super) fn run(job: &Job, gauge: &Gauge) -> Result<Histogram<u64>, String> {
         let mut senders = Vec::new();
         for _ in 0..job.connections {
             let sender = connect(job.address, job.protocol).await?;
-            if let Sender::Two(sender) = &sender {
-                senders.extend((1..job.streams).map(|_| Sender::Two(sender.clone())));
-            }
+            senders.extend((1..job.streams).map_while(|_| sender.another()));
             senders.push(sender);
         }
-        try_join_all(senders.into_iter().map(|sender| requests(&uri, gauge, sender, &latencies))).await.map(drop)
+        try_join_all(senders.into_iter().map(|sender| requests(&target, gauge, sender, &latencies))).await.map(drop)
     };
     let stopped = async {
         while !gauge.is_stopped() {
@@ -204,25 +149,21 @@ fn runtime() -> Result<Runtime, String> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(text)
 }
 
-/// HTTP/2 has no request without a host in its URI.
-fn uri(protocol: Protocol, path: &str) -> String {
-    match protocol {
-        Protocol::H1 | Protocol::TlsH1 => path.to_owned(),
-        Protocol::H2 => format!("http://localhost{path}"),
-        Protocol::TlsH2 => format!("https://localhost{path}"),
-    }
+fn target(protocol: Protocol, path: &str) -> Result<Target, String> {
+    let scheme = if protocol.is_tls() { "https" } else { "http" };
+    Target::new(format!("{scheme}://localhost{path}").parse().map_err(text)?)
 }
 
 async fn requests(
-    uri: &str,
+    target: &Target,
     gauge: &Gauge,
     mut sender: Sender,
-    latencies: &RefCell<Histogram<u64>>,
+    latencies: &RefCell<Latencies>,
 ) -> Result<(), String> {
     let mut answered = false;
     loop {
         let started = Instant::now();
-        let mut body = sender.get(uri).await?;
+        let mut body = get(&mut sender, target).await?;
         while let Some(frame) = body.frame().await {
             gauge.add_bytes(frame.map_err(text)?.data_ref().map_or(0, Bytes::len));
         }
@@ -232,10 +173,10 @@ async fn requests(
 
 /// Asks once and compares the body: with the contents of files, if `len` is given. Returns its length.
 pub(crate) fn check(address: SocketAddr, protocol: Protocol, path: &str, len: Option<u64>) -> Result<u64, String> {
-    let uri = uri(protocol, path);
+    let target = target(protocol, path)?;
     let asked = async {
         let mut sender = connect(address, protocol).await?;
-        let mut body = sender.get(&uri).await?;
+        let mut body = get(&mut sender, &target).await?;
         let mut seen = 0;
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(text)?.into_data() else { continue };

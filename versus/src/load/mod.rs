@@ -14,12 +14,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-
-/// Latencies in nanoseconds, 1 % exact, up to an hour.
-pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 2).expect("the bounds are in order")
-}
+use measuring::latencies::Latencies;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -123,25 +118,25 @@ impl Gauge {
     }
 
     /// Counts a response or an event that took this long.
-    fn complete(&self, latency: Duration, latencies: &mut Histogram<u64>, first: &mut bool) {
+    fn complete(&self, latency: Duration, latencies: &mut Latencies, first: &mut bool) {
         self.done.fetch_add(1, Relaxed);
         if !std::mem::replace(first, true) {
             self.answered.fetch_add(1, Relaxed);
         }
         if self.is_measuring() {
-            latencies.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+            latencies.record(latency, 1);
         }
     }
 }
 
 /// Runs a job until the gauge is stopped. Returns the latencies of the measured time; failures go to the gauge.
-pub(crate) fn run(job: &Job, gauge: &Gauge) -> Histogram<u64> {
+pub(crate) fn run(job: &Job, gauge: &Gauge) -> Latencies {
     let ran = match job.protocol {
         Protocol::H1 => raw::run(job, gauge).map_err(|e| e.to_string()),
         _ => client::run(job, gauge),
     };
     ran.unwrap_or_else(|problem| {
         gauge.fail(problem);
-        histogram()
+        Latencies::default()
     })
 }

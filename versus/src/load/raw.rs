@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use hdrhistogram::Histogram;
+use measuring::latencies::Latencies;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::SockRef;
 
 use super::parse::Response;
-use super::{Gauge, Job, histogram};
+use super::{Gauge, Job};
 
 /// How long a phase may go unnoticed.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
@@ -33,9 +33,9 @@ struct Connection {
     event: EventScanner,
 }
 
-pub(super) fn run(job: &Job, gauge: &Gauge) -> io::Result<Histogram<u64>> {
+pub(super) fn run(job: &Job, gauge: &Gauge) -> io::Result<Latencies> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let mut load = Load { job, gauge, epoll, latencies: histogram(), buffer: vec![0; 256 << 10], answered: 0 };
+    let mut load = Load { job, gauge, epoll, latencies: Latencies::default(), buffer: vec![0; 256 << 10], answered: 0 };
     let mut connections = Vec::new();
     let mut ready = Vec::with_capacity(1024);
     while !gauge.is_stopped() {
@@ -69,7 +69,7 @@ struct Load<'a> {
     job: &'a Job,
     gauge: &'a Gauge,
     epoll: OwnedFd,
-    latencies: Histogram<u64>,
+    latencies: Latencies,
     buffer: Vec<u8>,
     /// Connections that have got a response.
     answered: usize,

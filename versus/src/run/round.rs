@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
+use measuring::latencies::Latencies;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::calls::Counter;
@@ -38,7 +38,7 @@ pub(super) struct Round<'a> {
 impl Round<'_> {
     pub(super) fn run(&self) -> Result<Record, String> {
         let (mut record, latencies) = self.loaded(|server, gauge| self.measure(server, gauge))?;
-        record.latency = latencies.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect();
+        record.latency = latencies.counts();
         Ok(record)
     }
 
@@ -72,10 +72,7 @@ impl Round<'_> {
     }
 
     /// Runs `work` while the server is under load, after all connections have got a response.
-    fn loaded<T>(
-        &self,
-        work: impl FnOnce(&Server, &Gauge) -> Result<T, String>,
-    ) -> Result<(T, Histogram<u64>), String> {
+    fn loaded<T>(&self, work: impl FnOnce(&Server, &Gauge) -> Result<T, String>) -> Result<(T, Latencies), String> {
         let Self { cell, cpus, site, interrupt, .. } = *self;
         let (server_cpus, load_cpus) = cpus.share(cell.workers);
         pin(&load_cpus)?;
@@ -110,10 +107,10 @@ impl Round<'_> {
                 .collect();
             let worked = self.answered(&gauge).and_then(|()| work(&server, &gauge));
             gauge.stop();
-            let mut latencies = load::histogram();
+            let mut latencies = Latencies::default();
             for thread in threads {
                 match thread.join() {
-                    Ok(part) => latencies.add(part).expect("the bounds are the same"),
+                    Ok(part) => latencies.add(&part),
                     Err(_) => gauge.fail("a thread of the load panicked"),
                 }
             }
