@@ -3,8 +3,9 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use measuring::cpus::process;
+
 use super::cpu_of_this_thread;
-use super::cpus::process;
 use super::options::options;
 
 #[derive(Clone, Copy, Debug, Default)]

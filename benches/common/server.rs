@@ -4,10 +4,11 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::thread::{self, JoinHandle};
 
+use measuring::cpus;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{cpus, listener, runtime};
+use super::{listener, runtime};
 
 /// A server that runs until it is dropped.
 pub struct Server {

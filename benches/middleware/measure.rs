@@ -18,6 +18,7 @@ use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
+use measuring::cpus;
 use millstream::middleware::Measure;
 use millstream::server::RequestBody;
 use tower::Layer;
@@ -87,8 +88,8 @@ impl Server {
         let (wake, mut woken) = tokio::sync::mpsc::channel(1);
         let (ready, address) = mpsc::channel();
         std::thread::spawn(move || {
-            if let Some([server, _]) = common::cpus::ends().unwrap() {
-                common::cpus::pin(server).unwrap();
+            if let Some([server, _]) = cpus::ends().unwrap() {
+                cpus::pin(server).unwrap();
             }
             common::runtime().block_on(async {
                 let listener = millstream::net::TcpListener::from_std(common::listener()).unwrap();

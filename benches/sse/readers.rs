@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use measuring::response::Response;
 use millstream::metrics::Snapshot;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
@@ -47,22 +48,9 @@ struct Readers<'a> {
 
 struct Reader {
     stream: TcpStream,
-    place: Place,
+    response: Response,
     seen: usize,
     inflate: Option<flate2::Decompress>,
-}
-
-/// Position of a reader in the response. Any element may be split between reads: sizes are parsed digit by digit.
-#[derive(Clone, Copy)]
-enum Place {
-    /// In the head; the number of bytes seen of its end.
-    Head(usize),
-    Size(usize),
-    /// In the line end before the chunk.
-    Start(usize),
-    Chunk(usize),
-    /// In the line end after the chunk; the number of remaining bytes.
-    End(usize),
 }
 
 impl Content<'_> {
@@ -85,7 +73,7 @@ impl<'a> Readers<'a> {
                 stream.write_all(request.as_bytes()).unwrap();
                 // The readers of gzip have the window that its encoders have.
                 let inflate = matches!(content, Content::Gzip(_)).then(|| flate2::Decompress::new_gzip(15));
-                Reader { stream, place: Place::Head(0), seen: 0, inflate }
+                Reader { stream, response: Response::default(), seen: 0, inflate }
             })
             .collect();
         for (index, reader) in readers.iter().enumerate() {
@@ -114,57 +102,44 @@ impl<'a> Readers<'a> {
 
 impl Reader {
     /// Parses received bytes. Returns the number of events completed by them.
-    fn take(&mut self, mut bytes: &[u8], content: Content<'_>) -> u64 {
-        let before = self.seen / content.event_len();
-        while let Some((&byte, rest)) = bytes.split_first() {
-            let mut used = rest;
-            self.place = match self.place {
-                Place::Head(seen) => match b"\r\n\r\n"[seen] == byte {
-                    true if seen == 3 => Place::Size(0),
-                    true => Place::Head(seen + 1),
-                    false => Place::Head(usize::from(byte == b'\r')),
-                },
-                Place::Size(size) if byte == b'\r' => Place::Start(size),
-                Place::Size(size) => Place::Size(size * 16 + char::from(byte).to_digit(16).unwrap() as usize),
-                Place::Start(size) => Place::Chunk(size),
-                Place::Chunk(left) => {
-                    let len = self.data(&bytes[..bytes.len().min(left)], content);
-                    used = &bytes[len..];
-                    if left == len { Place::End(2) } else { Place::Chunk(left - len) }
-                }
-                Place::End(1) => Place::Size(0),
-                Place::End(left) => Place::End(left - 1),
-            };
-            bytes = used;
-        }
-        (self.seen / content.event_len() - before) as u64
+    fn take(&mut self, bytes: &[u8], content: Content<'_>) -> u64 {
+        let Self { response, seen, inflate, .. } = self;
+        let before = *seen / content.event_len();
+        let data = |mut bytes: &[u8]| {
+            while !bytes.is_empty() {
+                bytes = &bytes[data(bytes, content, seen, inflate.as_mut())..];
+            }
+        };
+        let used = response.take(bytes, data).unwrap();
+        assert!(used == bytes.len(), "an endless stream has ended");
+        (*seen / content.event_len() - before) as u64
     }
+}
 
-    /// Takes data of the response. Returns how much was taken.
-    fn data(&mut self, bytes: &[u8], content: Content<'_>) -> usize {
-        match (content, &mut self.inflate) {
-            (Content::Same(event), _) => {
-                let at = self.seen % event.len();
-                let len = bytes.len().min(event.len() - at);
-                assert!(bytes[..len] == event[at..at + len], "{}", bytes.escape_ascii());
-                self.seen += len;
-                len
-            }
-            (Content::Gzip(len), Some(inflate)) => {
-                let (before, mut text) = (inflate.total_in(), [0; 4096]);
-                let made = inflate.total_out();
-                inflate.decompress(bytes, &mut text, flate2::FlushDecompress::None).expect("valid deflate blocks");
-                let text = &text[..(inflate.total_out() - made) as usize];
-                let taken = (inflate.total_in() - before) as usize;
-                check(text, self.seen, len);
-                self.seen += text.len();
-                taken
-            }
-            (Content::Plain(len) | Content::Gzip(len), _) => {
-                check(bytes, self.seen, len);
-                self.seen += bytes.len();
-                bytes.len()
-            }
+/// Compares data of a response, of which some was seen. Returns how much was taken.
+fn data(bytes: &[u8], content: Content<'_>, seen: &mut usize, inflate: Option<&mut flate2::Decompress>) -> usize {
+    match (content, inflate) {
+        (Content::Same(event), _) => {
+            let at = *seen % event.len();
+            let len = bytes.len().min(event.len() - at);
+            assert!(bytes[..len] == event[at..at + len], "{}", bytes.escape_ascii());
+            *seen += len;
+            len
+        }
+        (Content::Gzip(len), Some(inflate)) => {
+            let (before, mut text) = (inflate.total_in(), [0; 4096]);
+            let made = inflate.total_out();
+            inflate.decompress(bytes, &mut text, flate2::FlushDecompress::None).expect("valid deflate blocks");
+            let text = &text[..(inflate.total_out() - made) as usize];
+            let taken = (inflate.total_in() - before) as usize;
+            check(text, *seen, len);
+            *seen += text.len();
+            taken
+        }
+        (Content::Plain(len) | Content::Gzip(len), _) => {
+            check(bytes, *seen, len);
+            *seen += bytes.len();
+            bytes.len()
         }
     }
 }

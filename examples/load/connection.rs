@@ -6,7 +6,8 @@ use bytes::Bytes;
 use http::{StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use measuring::client::{Sender, Target, text};
+use measuring::client::{Sender, Target};
+use measuring::report::report;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -54,7 +55,7 @@ impl Server {
 
     pub(crate) fn problem(&self, e: &(dyn std::error::Error + 'static)) -> String {
         let help = if self.h2 { "does the server speak HTTP/2 without TLS?" } else { "is it still running?" };
-        format!("{}: {}; {help}", self.target.url, text(e))
+        format!("{}: {}; {help}", self.target.url, report(e))
     }
 }
 

@@ -4,24 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use http::Uri;
+use measuring::cpus;
 use measuring::latencies::Latencies;
 
 use super::tally::Tally;
 
-/// Returns the user and system time of all threads of a process, `proc_pid_stat(5)`, in steps of 10 ms.
+/// Returns the CPU time of the server, in steps of 10 ms.
 pub(crate) fn cpu_time(pid: u32) -> Result<Duration, String> {
-    let path = format!("/proc/{pid}/stat");
-    let stat = std::fs::read_to_string(&path)
-        .map_err(|e| format!("--pid {pid}: {e}; give the running server's process id"))?;
-    // The name in field 2 may hold spaces and brackets; field 3 follows the last bracket.
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let mut fields = fields.split_ascii_whitespace().skip(14 - 3).map(str::parse::<u64>);
-    match (fields.next(), fields.next()) {
-        (Some(Ok(user)), Some(Ok(system))) => {
-            Ok(Duration::from_secs(user + system) / rustix::param::clock_ticks_per_second() as u32)
-        }
-        _ => Err(format!("{path} has no times in fields 14 and 15")),
-    }
+    cpus::of_process(pid).map_err(|e| format!("--pid {pid}: {e}; give the running server's process id"))
 }
 
 #[derive(Debug)]

@@ -8,8 +8,9 @@ use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use measuring::{cpus, socket};
+
 use crate::ways::{Way, Work};
-use crate::{cpus, socket};
 
 /// The child's side. `args` are the CPU to run on, and what the job needs: nothing, the address of the sink, two paths.
 pub(crate) fn serve(way: &Way, args: &[String]) -> io::Result<()> {

@@ -5,10 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use measuring::closed_loop::{ClosedLoop, LEN};
+use measuring::socket;
 
 use crate::child::Server;
 use crate::options::Options;
-use crate::socket;
 use crate::strace::Calls;
 use crate::table::{Bar, Row, Section, Series};
 use crate::ways::{Job, Way};

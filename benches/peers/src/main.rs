@@ -7,14 +7,10 @@
 //! CPU time, that of its blocking pool and of the kernel's workers for its ring included.
 
 mod child;
-// Shared with the benches.
-#[path = "../../common/cpus.rs"]
-mod cpus;
 mod echo;
 mod file;
 mod options;
 mod relay;
-mod socket;
 mod strace;
 mod table;
 mod ways;
@@ -22,6 +18,7 @@ mod ways;
 use std::io;
 use std::process::ExitCode;
 
+use measuring::cpus;
 use options::{Command, Options};
 use table::Section;
 use ways::Job;

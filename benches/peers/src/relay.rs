@@ -5,11 +5,12 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use measuring::noise::{PERIOD, noise};
+use measuring::socket;
 use rustix::net::{RecvFlags, recv};
 
 use crate::child::Server;
 use crate::options::Options;
-use crate::socket;
 use crate::table::{Row, Section, Series};
 use crate::ways::{Job, Way};
 
@@ -17,18 +18,6 @@ use crate::ways::{Job, Way};
 const CHECKED: u64 = 16 << 20;
 
 const GIB: f64 = (1u64 << 30) as f64;
-
-/// Bytes that repeat after a length that is no multiple of anything, so that pieces swapped, lost or sent twice show.
-fn noise() -> Vec<u8> {
-    let mut x = 0x2545_f491_4f6c_dd1d_u64;
-    let next = |_| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x as u8
-    };
-    (0..(1 << 20) - 5).map(next).collect()
-}
 
 /// Sends `len` bytes through the relay to `sink`; gives the time until the last has arrived there. Arriving bytes are
 /// compared if `checked`, and else counted and dropped by the kernel, which makes the sink cheaper than the relay.
@@ -92,7 +81,7 @@ fn round(way: &Way, bytes: &[u8], len: u64) -> io::Result<[f64; 2]> {
 
 pub(crate) fn measure(options: &Options) -> io::Result<Section> {
     let ways = Way::of(Job::Relay);
-    let bytes = noise();
+    let bytes = noise(4 * PERIOD);
     let mut series: Vec<Series<2>> = ways.iter().map(|_| Series::default()).collect();
     for _ in 0..options.rounds {
         for (way, series) in ways.iter().zip(&mut series) {

@@ -1,7 +1,5 @@
 //! One connection of hyper's client, HTTP/1.1 or HTTP/2, on any stream.
 
-use std::error::Error;
-
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::body::Incoming;
@@ -98,15 +96,4 @@ impl Sender {
             }
         }
     }
-}
-
-/// Returns the text of an error with its causes: hyper's own names only the outermost one.
-pub fn text(error: impl Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text += &format!(": {cause}");
-        next = cause.source();
-    }
-    text
 }

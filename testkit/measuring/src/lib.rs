@@ -4,6 +4,15 @@
 pub mod client;
 #[cfg(target_os = "linux")]
 pub mod closed_loop;
+#[cfg(target_os = "linux")]
+pub mod cpus;
 #[cfg(feature = "http")]
 pub mod latencies;
+pub mod noise;
+#[path = "../../../examples/common/report.rs"]
+pub mod report;
+#[cfg(feature = "http")]
+pub mod response;
+#[cfg(target_os = "linux")]
+pub mod socket;
 pub mod statistics;

@@ -10,8 +10,10 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use measuring::client::{Sender, Target, text};
+use measuring::client::{Sender, Target};
 use measuring::latencies::Latencies;
+use measuring::noise;
+use measuring::report::report;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,7 +25,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, HandshakeKind, RootCertStore};
 
-use super::{Gauge, Job, Protocol, noise};
+use super::{Gauge, Job, Protocol};
 
 /// How long one response may take before the load gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,8 +45,8 @@ pub(crate) fn trust(certificate: &Path) -> Result<(), String> {
 }
 
 async fn get(sender: &mut Sender, target: &Target) -> Result<Incoming, String> {
-    sender.ready().await.map_err(text)?;
-    let response = sender.get(target).await.map_err(text)?;
+    sender.ready().await.map_err(|e| report(&e))?;
+    let response = sender.get(target).await.map_err(|e| report(&e))?;
     if !response.status().is_success() {
         return Err(format!("{} was answered {}", target.url, response.status()));
     }
@@ -54,14 +56,14 @@ async fn get(sender: &mut Sender, target: &Target) -> Result<Incoming, String> {
 async fn connect(address: SocketAddr, protocol: Protocol) -> Result<Sender, String> {
     let h2 = protocol.is_h2();
     match protocol.is_tls() {
-        true => Sender::start(secure(address, &connector(protocol, true)?).await?, h2).await.map_err(text),
-        false => Sender::start(dial(address).await?, h2).await.map_err(text),
+        true => Sender::start(secure(address, &connector(protocol, true)?).await?, h2).await.map_err(|e| report(&e)),
+        false => Sender::start(dial(address).await?, h2).await.map_err(|e| report(&e)),
     }
 }
 
 async fn dial(address: SocketAddr) -> Result<TcpStream, String> {
-    let stream = TcpStream::connect(address).await.map_err(text)?;
-    stream.set_nodelay(true).map_err(text)?;
+    let stream = TcpStream::connect(address).await.map_err(|e| report(&e))?;
+    stream.set_nodelay(true).map_err(|e| report(&e))?;
     Ok(stream)
 }
 
@@ -76,8 +78,8 @@ fn connector(protocol: Protocol, resumes: bool) -> Result<TlsConnector, String> 
 }
 
 async fn secure(address: SocketAddr, connector: &TlsConnector) -> Result<TlsStream<TcpStream>, String> {
-    let name = ServerName::try_from("localhost").map_err(text)?;
-    let stream = connector.connect(name, dial(address).await?).await.map_err(text)?;
+    let name = ServerName::try_from("localhost").map_err(|e| report(&e))?;
+    let stream = connector.connect(name, dial(address).await?).await.map_err(|e| report(&e))?;
     if stream.get_ref().1.alpn_protocol() != connector.config().alpn_protocols.first().map(Vec::as_slice) {
         return Err("the server agreed to another version of HTTP".to_owned());
     }
@@ -93,17 +95,17 @@ async fn handshakes(job: &Job, resumed: bool, gauge: &Gauge, latencies: &RefCell
         let started = Instant::now();
         let mut stream = secure(job.address, &connector).await?;
         // Thousands of connections that end at once would keep their ports for a minute.
-        SockRef::from(stream.get_ref().0).set_linger(Some(Duration::ZERO)).map_err(text)?;
+        SockRef::from(stream.get_ref().0).set_linger(Some(Duration::ZERO)).map_err(|e| report(&e))?;
         let resumes = stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed);
         if resumes != resumed && !first {
             return Err(format!("the session was {}", if resumes { "resumed" } else { "not resumed" }));
         }
         first = false;
         let request = format!("GET {} HTTP/1.1\r\nhost: localhost\r\n\r\n", job.path);
-        stream.write_all(request.as_bytes()).await.map_err(text)?;
+        stream.write_all(request.as_bytes()).await.map_err(|e| report(&e))?;
         // The answers of all servers are shorter, and have one record. Tickets come before it.
         let mut buffer = [0; 1024];
-        let n = stream.read(&mut buffer).await.map_err(text)?;
+        let n = stream.read(&mut buffer).await.map_err(|e| report(&e))?;
         if !buffer[..n].starts_with(b"HTTP/1.1 200 OK\r\n") {
             return Err(format!("{} was answered {:?}", job.path, String::from_utf8_lossy(&buffer[..n])));
         }
@@ -146,12 +148,12 @@ pub(super) fn run(job: &Job, gauge: &Gauge) -> Result<Latencies, String> {
 }
 
 fn runtime() -> Result<Runtime, String> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(text)
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| report(&e))
 }
 
 fn target(protocol: Protocol, path: &str) -> Result<Target, String> {
     let scheme = if protocol.is_tls() { "https" } else { "http" };
-    Target::new(format!("{scheme}://localhost{path}").parse().map_err(text)?)
+    Target::new(format!("{scheme}://localhost{path}").parse().map_err(|e| report(&e))?)
 }
 
 async fn requests(
@@ -165,7 +167,7 @@ async fn requests(
         let started = Instant::now();
         let mut body = get(&mut sender, target).await?;
         while let Some(frame) = body.frame().await {
-            gauge.add_bytes(frame.map_err(text)?.data_ref().map_or(0, Bytes::len));
+            gauge.add_bytes(frame.map_err(|e| report(&e))?.data_ref().map_or(0, Bytes::len));
         }
         gauge.complete(started.elapsed(), &mut latencies.borrow_mut(), &mut answered);
     }
@@ -179,7 +181,7 @@ pub(crate) fn check(address: SocketAddr, protocol: Protocol, path: &str, len: Op
         let mut body = get(&mut sender, &target).await?;
         let mut seen = 0;
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(text)?.into_data() else { continue };
+            let Ok(data) = frame.map_err(|e| report(&e))?.into_data() else { continue };
             if len.is_some() && !noise::is_at(seen, &data) {
                 return Err(format!("{path}: other contents between {seen} and {}", seen + data.len() as u64));
             }

@@ -5,8 +5,6 @@
 //! the same moments, while the load runs on.
 
 pub(crate) mod client;
-pub(crate) mod noise;
-mod parse;
 pub(crate) mod raw;
 
 use std::net::SocketAddr;

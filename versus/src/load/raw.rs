@@ -6,13 +6,13 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use measuring::latencies::Latencies;
+use measuring::response::Response;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use socket2::SockRef;
 
-use super::parse::Response;
 use super::{Gauge, Job};
 
 /// How long a phase may go unnoticed.
@@ -100,7 +100,7 @@ impl Load<'_> {
                 sent: 0,
                 waits_for_room: false,
                 started: Instant::now(),
-                response: Response::new(),
+                response: Response::default(),
                 answered: false,
                 event: EventScanner::default(),
             };
@@ -183,7 +183,7 @@ impl Load<'_> {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "an endless stream of events has ended"));
             }
             gauge.complete(connection.started.elapsed(), &mut self.latencies, &mut connection.answered);
-            connection.response = Response::new();
+            connection.response = Response::default();
             connection.sent = 0;
             connection.started = Instant::now();
             self.send(connection, index)?;

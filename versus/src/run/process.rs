@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use measuring::cpus;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::interrupt::Interrupt;
@@ -127,7 +128,7 @@ impl Server {
                     time.exact.insert(task, nanos);
                 }
             }
-            time.ticks += ticks(pid);
+            time.ticks += cpus::of_process(pid).unwrap_or_default().as_nanos() as u64;
         }
         time
     }
@@ -179,16 +180,9 @@ fn tasks(pid: u32) -> Vec<String> {
     entries.map(|entry| entry.path().to_string_lossy().into_owned()).collect()
 }
 
-/// Returns user and system time in nanoseconds, proc_pid_stat(5), in steps of a tick, with threads that have ended.
-fn ticks(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
-    let ticks: u64 = fields.skip(14 - 3).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    ticks * tick()
-}
-
+/// Nanoseconds of a tick.
 fn tick() -> u64 {
-    1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
+    cpus::tick().as_nanos() as u64
 }
 
 /// CPU time of a server at one moment.

@@ -5,10 +5,11 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use measuring::noise;
 use tempfile::TempDir;
 
 use super::cell::{Cell, Work};
-use crate::load::{client, noise};
+use crate::load::client;
 
 /// Files of this length are removed after their cell.
 const LARGE: u64 = 512 << 20;

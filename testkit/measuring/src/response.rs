@@ -6,14 +6,15 @@ use std::io;
 const HEAD_MAX: usize = 16 << 10;
 
 /// Position in a response.
-#[derive(Debug)]
-pub(super) struct Response {
+#[derive(Debug, Default)]
+pub struct Response {
     place: Place,
     head: Vec<u8>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Place {
+    #[default]
     Head,
     /// Bytes left of a body of known length.
     Body(u64),
@@ -32,16 +33,12 @@ fn invalid(text: impl ToString) -> io::Error {
 }
 
 impl Response {
-    pub(super) fn new() -> Self {
-        Self { place: Place::Head, head: Vec::new() }
-    }
-
-    pub(super) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.place == Place::Done
     }
 
     /// Returns how many bytes of the body are certain to follow next, and may be discarded unread.
-    pub(super) fn body_left(&self) -> u64 {
+    pub fn body_left(&self) -> u64 {
         match self.place {
             Place::Body(left) => left,
             _ => 0,
@@ -49,7 +46,7 @@ impl Response {
     }
 
     /// Counts bytes of the body that were discarded, at most as many as [`body_left`](Self::body_left) says.
-    pub(super) fn skip(&mut self, n: u64) {
+    pub fn skip(&mut self, n: u64) {
         if let Place::Body(left) = self.place {
             self.place = if left == n { Place::Done } else { Place::Body(left - n) };
         }
@@ -57,7 +54,7 @@ impl Response {
 
     /// Parses the next bytes of the connection and passes on those of the body. Returns the number of bytes used: all,
     /// unless the response ends before.
-    pub(super) fn take(&mut self, bytes: &[u8], mut body: impl FnMut(&[u8])) -> io::Result<usize> {
+    pub fn take(&mut self, bytes: &[u8], mut body: impl FnMut(&[u8])) -> io::Result<usize> {
         let mut used = 0;
         while used < bytes.len() && !self.is_done() {
             let rest = &bytes[used..];
@@ -145,7 +142,7 @@ mod tests {
     use super::*;
 
     fn parse(bytes: &[u8], cuts: usize) -> io::Result<(Vec<u8>, usize)> {
-        let (mut response, mut body, mut used) = (Response::new(), Vec::new(), 0);
+        let (mut response, mut body, mut used) = (Response::default(), Vec::new(), 0);
         for piece in bytes.chunks(cuts.max(1)) {
             let n = response.take(piece, |bytes| body.extend_from_slice(bytes))?;
             used += n;

@@ -1,10 +1,11 @@
-//! Contents of files and uploads: bytes without repetitions that a check could miss.
+//! Bytes without repetitions that a check could miss.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-/// Number of bytes after which the contents repeat. It is odd, so that swapped, lost or repeated pieces show.
-const PERIOD: usize = (256 << 10) - 5;
+/// Number of bytes after which they repeat. It is odd, so swapped, lost or repeated pieces show, unless their length is a
+/// multiple of it.
+pub const PERIOD: usize = (256 << 10) - 5;
 
 fn period() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
@@ -20,8 +21,15 @@ fn period() -> &'static [u8] {
     })
 }
 
+/// Returns the first `len` bytes.
+pub fn noise(len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len);
+    write(&mut bytes, len as u64).expect("memory takes all");
+    bytes
+}
+
 /// Writes the first `len` bytes.
-pub(crate) fn write(to: &mut impl Write, mut len: u64) -> io::Result<()> {
+pub fn write(to: &mut impl Write, mut len: u64) -> io::Result<()> {
     while len > 0 {
         let n = len.min(PERIOD as u64) as usize;
         to.write_all(&period()[..n])?;
@@ -31,7 +39,7 @@ pub(crate) fn write(to: &mut impl Write, mut len: u64) -> io::Result<()> {
 }
 
 /// Returns whether `bytes` stand at this offset.
-pub(crate) fn is_at(mut offset: u64, mut bytes: &[u8]) -> bool {
+pub fn is_at(mut offset: u64, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         let from = (offset % PERIOD as u64) as usize;
         let n = bytes.len().min(PERIOD - from);
@@ -50,8 +58,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_recognised_wherever_it_is_cut() {
-        let mut bytes = Vec::new();
-        write(&mut bytes, 600_000).unwrap();
+        let mut bytes = noise(600_000);
         assert_eq!(bytes.len(), 600_000);
         for at in [0, 1, PERIOD - 1, PERIOD, 2 * PERIOD, 599_999] {
             assert!(is_at(at as u64, &bytes[at..]), "{at}");
