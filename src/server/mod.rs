@@ -15,7 +15,8 @@
 
 // From the top down; imports run downwards only:
 //
-//   cores, serve      what users call
+//   serve_cores       runs a server on several cores
+//   serve             a server with its settings, and its run on one runtime
 //   until_drain       ends endless responses when the server drains
 //   accept/           accepts connections: who may come in, and who the client is
 //   watch/            limits that depend on time, checked for all connections
@@ -51,7 +52,6 @@
 
 pub(crate) mod accept;
 mod connection;
-mod cores;
 mod drain;
 mod error;
 mod limits;
@@ -59,6 +59,7 @@ mod lock;
 pub(crate) mod request;
 pub(crate) mod response;
 mod serve;
+mod serve_cores;
 mod state;
 #[cfg(tls)]
 pub mod tls;
@@ -67,13 +68,13 @@ mod until_drain;
 mod watch;
 
 pub use accept::Connection;
-pub use cores::{DrainingCores, ServeCores, serve_cores};
 pub use drain::{DrainSignal, Drained, Draining};
 pub use limits::Limits;
 pub use request::BodyError;
 pub use request::HttpService;
 pub use request::RequestBody;
 pub use serve::{Serve, Serving, serve};
+pub use serve_cores::{DrainingCores, ServeCores, serve_cores};
 pub use state::ClientGone;
 pub use trusted::Trusted;
 pub use until_drain::{UntilDrain, until_drain};

@@ -14,7 +14,7 @@ pub(crate) const FOLDERS: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "cores",
+            "serve_cores",
             "serve",
             "until_drain",
             "accept",
