@@ -76,7 +76,7 @@ async fn answer(piece: Arc<[u8]>) -> Result<Response<Digests>, Infallible> {
 /// A server that ends on drop.
 #[expect(dead_code, reason = "kept, not read")]
 enum Server {
-    OnCores(Run<(), std::io::Error>, Cores),
+    OnCores(Run<(), std::io::Error, ()>, Cores),
     Shared(Runtime),
 }
 

@@ -14,7 +14,7 @@ use http::Response;
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use millstream::metrics::Snapshot;
-use millstream::server::{HttpService, Serve, serve};
+use millstream::server::{HttpService, Server, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
@@ -133,7 +133,7 @@ impl Address {
 /// Starts a server on a Unix socket, for as long as the process runs.
 pub fn start<S: HttpService>(
     service: S,
-    configure: impl FnOnce(Serve<millstream::net::UnixListener, S>) -> Serve<millstream::net::UnixListener, S>,
+    configure: impl FnOnce(Server<millstream::net::UnixListener, S>) -> Server<millstream::net::UnixListener, S>,
 ) -> Address {
     let _inside = RUNTIME.enter();
     let (address, listener) = Address::listen();

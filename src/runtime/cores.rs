@@ -219,7 +219,7 @@ impl Cores {
         };
         let tasks: Vec<_> = (0..self.count()).map(task).collect();
         let results = tasks.iter().map(|_| None).collect();
-        Run { tasks, receiver, results }
+        Run { tasks, receiver, results, combine: |results| results }
     }
 
     /// Ends all cores: drops their tasks, including connections, and joins their threads. Waits for running work on a

@@ -12,8 +12,9 @@ type Outcome<T, E> = (usize, thread::Result<Result<T, E>>);
 
 /// Futures that run on all cores, from [`Cores::run`](super::Cores::run). They run even if this is not polled.
 ///
-/// Resolves, as a future or by [`wait`](Self::wait), to their results in the order of the cores when all have ended.
-/// Tasks that they spawned, such as the connections of a server, may still run.
+/// Resolves, as a future or by [`wait`](Self::wait), to their results in the order of the cores when all have ended; that
+/// of a [server](crate::server::serve_cores()) to one value, which is made of them. Tasks that they spawned, such as the
+/// connections of a server, may still run.
 ///
 /// # Errors
 ///
@@ -28,20 +29,30 @@ type Outcome<T, E> = (usize, thread::Result<Result<T, E>>);
 /// Dropping this drops the futures, each on its core.
 #[derive(Debug)]
 #[must_use = "dropping this drops the futures"]
-pub struct Run<T, E> {
+pub struct Run<T, E, All = Vec<T>> {
     pub(super) tasks: Vec<Aborting<()>>,
     pub(super) receiver: Receiver<Outcome<T, E>>,
     pub(super) results: Vec<Option<T>>,
+    pub(super) combine: fn(Vec<T>) -> All,
 }
 
+#[cfg(feature = "server")]
 impl<T, E> Run<T, E> {
+    /// Resolves to what `combine` returns for the results.
+    pub(crate) fn combined<All>(self, combine: fn(Vec<T>) -> All) -> Run<T, E, All> {
+        let Self { tasks, receiver, results, .. } = self;
+        Run { tasks, receiver, results, combine }
+    }
+}
+
+impl<T, E, All> Run<T, E, All> {
     /// Waits for the futures, blocking the calling thread.
     ///
     /// # Panics
     ///
     /// As above, and on a thread that runs tasks: await the futures there.
     #[track_caller]
-    pub fn wait(mut self) -> Result<Vec<T>, E> {
+    pub fn wait(mut self) -> Result<All, E> {
         loop {
             let outcome = self.receiver.blocking_recv();
             if let Some(all) = self.note(outcome) {
@@ -51,7 +62,7 @@ impl<T, E> Run<T, E> {
     }
 
     /// Records an outcome; `None` if no more will follow. Returns the final result once it is known.
-    fn note(&mut self, outcome: Option<Outcome<T, E>>) -> Option<Result<Vec<T>, E>> {
+    fn note(&mut self, outcome: Option<Outcome<T, E>>) -> Option<Result<All, E>> {
         let failed = match outcome {
             Some((index, Ok(Ok(result)))) => {
                 self.results[index] = Some(result);
@@ -61,7 +72,7 @@ impl<T, E> Run<T, E> {
             Some((_, Err(panic))) => Err(panic),
             None => {
                 let all = self.results.drain(..).map(|result| result.expect("a core ended before its future"));
-                return Some(Ok(all.collect()));
+                return Some(Ok((self.combine)(all.collect())));
             }
         };
         self.tasks.clear();
@@ -72,10 +83,10 @@ impl<T, E> Run<T, E> {
     }
 }
 
-impl<T, E> Unpin for Run<T, E> {}
+impl<T, E, All> Unpin for Run<T, E, All> {}
 
-impl<T, E> Future for Run<T, E> {
-    type Output = Result<Vec<T>, E>;
+impl<T, E, All> Future for Run<T, E, All> {
+    type Output = Result<All, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {

@@ -1,10 +1,7 @@
 //! Graceful shutdown of a server.
 
 use std::fmt;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -12,7 +9,7 @@ use tokio::sync::Notify;
 use super::state::ConnState;
 use crate::body::GracefulClose;
 
-/// Outcome of the connections of a server that was drained by [`Serve::drain`](super::Serve::drain).
+/// Outcome of the connections of a server that was drained by [`Server::drain`](super::Server::drain).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
@@ -37,24 +34,6 @@ impl Drained {
             aborted: self.aborted + other.aborted,
             duration: self.duration.max(other.duration),
         }
-    }
-}
-
-/// A server that runs until it is drained, from [`Serve::drain`](super::Serve::drain).
-#[must_use = "a server does nothing unless polled"]
-pub struct Draining(pub(super) Pin<Box<dyn Future<Output = io::Result<Drained>> + Send>>);
-
-impl Future for Draining {
-    type Output = io::Result<Drained>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<Drained>> {
-        self.0.as_mut().poll(cx)
-    }
-}
-
-impl fmt::Debug for Draining {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Draining").finish_non_exhaustive()
     }
 }
 
@@ -107,7 +86,7 @@ impl DrainSignal {
         self.0.is_draining()
     }
 
-    /// Waits until the server [drains](super::Serve::drain). Never ready if the server is dropped without draining.
+    /// Waits until the server [drains](super::Server::drain). Never ready if the server is dropped without draining.
     ///
     /// # Cancel safety
     ///

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | serve a tower service, such as an axum `Router` | [`serve`](serve()) |
 //! | serve it on a thread for each core | [`serve_cores`](serve_cores()) |
-//! | change the limits | [`Serve::limits`], [`Limits`] |
-//! | stop without cutting requests off | [`Serve::drain`], [`Drained`] |
+//! | change the limits | [`Server::limits`], [`Limits`] |
+//! | stop without cutting requests off | [`Server::drain`], [`Drained`] |
 //! | end event streams and gRPC streams when the server drains | [`until_drain`](until_drain()) |
 //! | tell a WebSocket that the server drains | [`DrainSignal`] |
 //! | know that a client has left | [`Connection::gone`] |
 //! | know who the client is | [`Connection`], in the extensions of requests; behind proxies [`Trusted`] |
-//! | give the requests of a connection values of my own | [`Serve::on_connection`] |
+//! | give the requests of a connection values of my own | [`Server::on_connection`] |
 //! | serve TLS | `tls::Tls` (features `tls-…`) |
 
 // From the top down; imports run downwards only:
@@ -68,13 +68,13 @@ mod until_drain;
 mod watch;
 
 pub use accept::Connection;
-pub use drain::{DrainSignal, Drained, Draining};
+pub use drain::{DrainSignal, Drained};
 pub use limits::Limits;
 pub use request::BodyError;
 pub use request::HttpService;
 pub use request::RequestBody;
-pub use serve::{Serve, Serving, serve};
-pub use serve_cores::{DrainingCores, ServeCores, serve_cores};
+pub use serve::{Server, serve};
+pub use serve_cores::serve_cores;
 pub use state::ClientGone;
 pub use trusted::Trusted;
 pub use until_drain::{UntilDrain, until_drain};

@@ -4,15 +4,14 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Extensions;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioExecutor;
 
-use super::accept::{Connection, Server, Settings};
-use super::drain::Draining;
+use super::accept::{AcceptLoop, Connection, Settings};
+use super::drain::Drained;
 use super::limits::Limits;
 use super::request::HttpService;
 use crate::net::Accept;
@@ -43,7 +42,7 @@ use crate::server::tls::Tls;
 /// # }
 /// ```
 ///
-/// The [limits](Serve::limits) below apply by default. [`drain`](Serve::drain) shuts a server down gracefully.
+/// The [limits](Server::limits) below apply by default. [`drain`](Server::drain) shuts a server down gracefully.
 ///
 /// | | limit | beyond it |
 /// |---|---|---|
@@ -81,7 +80,7 @@ use crate::server::tls::Tls;
 /// feature such handlers compile and answer with 500. With the feature `tonic-014`, `remote_addr` is set by `TcpConnectInfo`.
 /// On a Unix socket the address is a [`std::os::unix::net::SocketAddr`], and tonic's services find an
 /// `Option<`[`Credentials`](crate::net::Credentials)`>`. Layers and services find a
-/// `Connection`. [`on_connection`](Serve::on_connection) adds other values.
+/// `Connection`. [`on_connection`](Server::on_connection) adds other values.
 ///
 /// Requests without exactly one valid `Host` are answered with 400; HTTP/1.0 and HTTP/2 may omit it ([RFC 9112
 /// §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2)).
@@ -115,19 +114,26 @@ use crate::server::tls::Tls;
 /// # Cancel safety
 ///
 /// Dropping the future closes the listener at once. Open connections are finished by their own tasks, within limits.
-pub fn serve<L: Accept, S: HttpService>(listener: L, service: S) -> Serve<L, S> {
-    Serve { listener, service, settings: Settings::default() }
+pub fn serve<L: Accept, S: HttpService>(listener: L, service: S) -> Server<L, S> {
+    Server { listener, service, settings: Settings::default() }
 }
 
-/// A server that is ready to run, from [`serve`]. Await it.
-#[must_use = "a server does nothing unless awaited"]
-pub struct Serve<L: Accept, S> {
+/// A server with its settings, from [`serve`] or [`serve_cores`](super::serve_cores()).
+///
+/// | from | `L` | runs |
+/// |---|---|---|
+/// | [`serve`] | a listener | when it is awaited, or what [`drain`](Self::drain) returns, in that task |
+/// | [`serve_cores`](super::serve_cores()) | cores with listeners | on the cores, from [`run`](Self::run) or its `drain` on |
+///
+/// `A` is the type of the peer addresses.
+#[must_use = "a server does nothing until it is awaited or runs"]
+pub struct Server<L, S, A = <L as Accept>::Addr> {
     pub(super) listener: L,
     pub(super) service: S,
-    pub(super) settings: Settings<L::Addr>,
+    pub(super) settings: Settings<A>,
 }
 
-impl<L: Accept, S> Serve<L, S> {
+impl<L, S, A> Server<L, S, A> {
     /// Sets the limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.settings.limits = limits;
@@ -146,8 +152,8 @@ impl<L: Accept, S> Serve<L, S> {
     }
 
     /// Changes options of hyper's HTTP/1 server that [`Limits`] does not have, for example by `.http1(|http1| {
-    /// http1.title_case_headers(true); })`. `options` is called once, when the server starts, after the limits, and
-    /// overrides them, for instance [`Limits::half_close`]. Options that need a timer also need `timer`.
+    /// http1.title_case_headers(true); })`. `options` is called when the server starts, once on each core, after the limits,
+    /// and overrides them, for instance [`Limits::half_close`]. Options that need a timer also need `timer`.
     pub fn http1(mut self, options: impl Fn(&mut http1::Builder) + Send + Sync + 'static) -> Self {
         self.settings.hooks.one = Some(Arc::new(options));
         self
@@ -174,16 +180,13 @@ impl<L: Accept, S> Serve<L, S> {
 
     /// Calls `hook` for each new connection, with the extensions that each of its requests will have, the connection,
     /// and its address.
-    pub fn on_connection(
-        mut self,
-        hook: impl Fn(&mut Extensions, &Connection, &L::Addr) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn on_connection(mut self, hook: impl Fn(&mut Extensions, &Connection, &A) + Send + Sync + 'static) -> Self {
         self.settings.on_connection = Some(Arc::new(hook));
         self
     }
 }
 
-impl<L: Accept, S: HttpService> Serve<L, S> {
+impl<L: Accept, S: HttpService> Server<L, S> {
     /// Serves until `signal` is ready, and then shuts down: the listener and idle connections are closed, and other
     /// connections finish their requests and accept no further ones (`Connection: close`, GOAWAY). Responses with a
     /// [`GracefulClose`](crate::body::GracefulClose) are told to end: those of a [`Hub`](crate::sse), and others to which
@@ -221,48 +224,30 @@ impl<L: Accept, S: HttpService> Serve<L, S> {
     /// # Cancel safety
     ///
     /// As for [`serve`], before the signal. After it the connections are drained regardless.
-    pub fn drain<F>(self, signal: F, deadline: Duration) -> Draining
+    pub fn drain<F>(self, signal: F, deadline: Duration) -> Pin<Box<dyn Future<Output = io::Result<Drained>> + Send>>
     where
         F: Future + Send + 'static,
     {
-        Draining(Box::pin(async move {
-            Server::start(self.listener, self.service, self.settings).accept_until(signal).await?.drain(deadline).await
-        }))
+        Box::pin(async move { self.start().accept_until(signal).await?.drain(deadline).await })
+    }
+
+    fn start(self) -> AcceptLoop<L, S> {
+        AcceptLoop::start(self.listener, self.service, self.settings)
     }
 }
 
-/// A running server; see [`serve`] for its end.
-#[must_use = "a server does nothing unless polled"]
-pub struct Serving(Pin<Box<dyn Future<Output = io::Result<()>> + Send>>);
-
-impl<L: Accept, S: HttpService> IntoFuture for Serve<L, S> {
+impl<L: Accept, S: HttpService> IntoFuture for Server<L, S> {
     type Output = io::Result<()>;
-    type IntoFuture = Serving;
+    type IntoFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
-    fn into_future(self) -> Serving {
-        Serving(Box::pin(async move {
-            Server::start(self.listener, self.service, self.settings).accept().await.map(|never| match never {})
-        }))
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.start().accept().await.map(|never| match never {}) })
     }
 }
 
-impl Future for Serving {
-    type Output = io::Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.as_mut().poll(cx)
-    }
-}
-
-impl<L: Accept + fmt::Debug, S> fmt::Debug for Serve<L, S> {
+impl<L: fmt::Debug, S, A> fmt::Debug for Server<L, S, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { listener, settings, .. } = self;
-        f.debug_struct("Serve").field("listener", listener).field("limits", &settings.limits).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Serving {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Serving").finish_non_exhaustive()
+        f.debug_struct("Server").field("listener", listener).field("limits", &settings.limits).finish_non_exhaustive()
     }
 }

@@ -18,7 +18,7 @@ use crate::body::GracefulClose;
 /// Maximum number of ready frames that follow the signal. A body that always has one would not end otherwise.
 const LAST_FRAMES: u32 = 32;
 
-/// Ends an endless response in order when the server [drains](super::Serve::drain), which would reset it at the deadline
+/// Ends an endless response in order when the server [drains](super::Server::drain), which would reset it at the deadline
 /// otherwise.
 ///
 /// | `Content-Type` | end |

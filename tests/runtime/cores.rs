@@ -111,7 +111,7 @@ fn by_default_there_are_as_many_as_cpus() {
 }
 
 /// Serves the core's number on each of `cores`.
-fn numbers(cores: &Cores) -> (SocketAddr, Run<(), io::Error>) {
+fn numbers(cores: &Cores) -> (SocketAddr, Run<(), io::Error, ()>) {
     let listeners = TcpListener::builder().bind_each("127.0.0.1:0", cores.count()).unwrap();
     let addr = listeners.local_addr();
     let service = tower::service_fn(async |_| {

@@ -1,7 +1,7 @@
 //! The streams of connections. With each of them a server does the same.
 
 use millstream::net::Accept;
-use millstream::server::Serve;
+use millstream::server::Server;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -36,7 +36,7 @@ pub(crate) const OF_OURS: [Over; 1 + cfg!(tls) as usize] = [
 
 impl Over {
     /// Returns the server, with TLS if the stream has it.
-    pub(crate) fn secured<L: Accept, S>(self, server: Serve<L, S>) -> Serve<L, S> {
+    pub(crate) fn secured<L: Accept, S>(self, server: Server<L, S>) -> Server<L, S> {
         match self {
             Self::Ours | Self::Tokio => server,
             #[cfg(tls)]

@@ -30,7 +30,7 @@ use crate::server::watch::{ServerShared, reaper};
 /// Connections accepted after the signal to drain: more than can have been waiting.
 const WAITING: usize = 1 << 16;
 
-pub(in crate::server) struct Server<L: Accept, S> {
+pub(in crate::server) struct AcceptLoop<L: Accept, S> {
     listener: L,
     service: S,
     settings: Settings<L::Addr>,
@@ -40,13 +40,13 @@ pub(in crate::server) struct Server<L: Accept, S> {
     _watching: Option<Watching>,
 }
 
-impl<L: Accept, S> Drop for Server<L, S> {
+impl<L: Accept, S> Drop for AcceptLoop<L, S> {
     fn drop(&mut self) {
         self.shared.leave();
     }
 }
 
-impl<L: Accept, S: HttpService> Server<L, S> {
+impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
     pub(in crate::server) fn start(listener: L, service: S, mut settings: Settings<L::Addr>) -> Self {
         let limits = std::mem::take(&mut settings.limits);
         // These clients are noticed to leave only by reading; over TLS they end their side by `close_notify`.

@@ -13,6 +13,6 @@ mod refuse;
 mod secure;
 mod settings;
 
-pub(super) use accept_loop::Server;
+pub(super) use accept_loop::AcceptLoop;
 pub use identity::Connection;
 pub(super) use settings::Settings;

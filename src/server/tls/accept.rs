@@ -31,7 +31,7 @@ impl Tls {
     /// Performs the handshake on a stream of this crate that was accepted and not yet read. A client that speaks HTTP
     /// without TLS is answered with 400.
     ///
-    /// A server with [`Serve::tls`](crate::server::Serve::tls) calls this itself. Other callers should set a timeout:
+    /// A server with [`Server::tls`](crate::server::Server::tls) calls this itself. Other callers should set a timeout:
     /// it waits for the client without a limit.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use crate::counters::{Counter, count};
 #[cfg(ktls)]
 use crate::sys::caps::{Capabilities, Support};
 
-/// TLS configuration for [`Serve::tls`](crate::server::Serve::tls): a certificate chain and its key. Clones share it: a
+/// TLS configuration for [`Server::tls`](crate::server::Server::tls): a certificate chain and its key. Clones share it: a
 /// reload applies to all servers that use it.
 ///
 /// ```no_run

@@ -24,7 +24,7 @@ const WRITE_MAX: usize = 64 << 10;
 const PIECES: usize = 64;
 
 /// A connection over TLS, from [`Tls::accept`](super::Tls::accept) or, as the result of an upgrade, from a
-/// [server](crate::server::Serve::tls).
+/// [server](crate::server::Server::tls).
 ///
 /// Records have at most 1400 bytes while a connection is young (64 KiB) or after it was idle (1 s), so that the peer
 /// can use each segment when it arrives, and 16 KiB later (RFC 8446 §5.1). The stream below gathers the records. With
