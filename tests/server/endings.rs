@@ -29,6 +29,7 @@ use testkit::{HANGS, noise};
 /// Timeout that only a hang reaches.
 const LONG: Duration = Duration::from_secs(60);
 const LENGTH: usize = 1 << 20;
+const MIDDLING: usize = 64 << 10;
 /// A body that is too large, and does not fit into the buffers of a connection.
 const TOO_LARGE: usize = 8 << 20;
 /// Clients of each kind that leave.
@@ -98,6 +99,8 @@ async fn answer(scene: Arc<Scene>, mut request: Request<RequestBody>) -> Result<
             let head = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
             head.header(header::UPGRADE, "echo").header(header::CONNECTION, "upgrade").body(boxed(Full::default()))?
         }
+        // Fits into the socket of the server, and not into that of a client.
+        "/middling" => Response::new(boxed(Full::new(Bytes::from(noise(MIDDLING))))),
         "/long" => Response::new(boxed(Full::new(Bytes::from(noise(LENGTH))))),
         // Pending now and then, so that it is taken over.
         "/pieces" => {
@@ -279,6 +282,31 @@ fn what_a_client_sends_behind_its_last_request_costs_it_no_byte_of_the_response(
                     assert!(got.len() >= LENGTH, "{path} {fields:?}: {} bytes", got.len());
                 }
             }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn what_a_client_sends_on_behind_its_last_request_costs_it_no_byte_either() {
+    // The server closes the connection after one of them, if it does not linger.
+    const LATER: usize = 100;
+    on_both(async || {
+        on_all(async |over, takeover| {
+            let server = Server::start(over, takeover, Limits::default()).await;
+            let mut client = server.connect_by(narrow(server.addr).await).await;
+            // hyper reads all of it, so that no unread byte is left in the socket.
+            client.send([&get("/middling", "Connection: close\r\n"), "GET / HTTP/1.1\r\nX: "].concat()).await;
+            assert_eq!(client.head().await.status, 200);
+            for _ in 0..LATER {
+                // The response tells whether the connection was reset.
+                let _ = client.io.write_all(b"x").await;
+                let _ = client.io.flush().await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let mut got = client.buffered();
+            timeout(LONG, client.io.read_to_end(&mut got)).await.expect("an end").expect("no reset");
+            assert_eq!(got.len(), MIDDLING);
         })
         .await;
     });
