@@ -12,9 +12,10 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use millstream::net::{SharedPace, TcpListener, UnixListener};
-use millstream::server::{Limits, RequestBody, serve};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use millstream::net::{Accept, SharedPace, TcpListener, UnixListener};
+use millstream::server::{Connection, Limits, RequestBody, serve};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::{length, many_descriptors, start, text};
@@ -196,6 +197,48 @@ fn who_waits_for_our_own_rate_is_served() {
             let (status, body) = client.get("/").await;
             assert_eq!((status, body.len()), (200, 60_000));
         }
+    });
+}
+
+/// Drains a server whose rate is used up. Returns how many connections it has cut off, once their tasks have ended.
+async fn cut_off<L: Accept>(listener: L, mut client: impl AsyncWrite + Unpin) -> usize {
+    let (served, gone) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let counts = (Arc::clone(&served), Arc::clone(&gone));
+    let service = tower::service_fn(move |request: Request<RequestBody>| {
+        let (served, gone) = counts.clone();
+        let connection = request.extensions().get::<Connection>().unwrap().clone();
+        tokio::spawn(async move {
+            connection.gone().await;
+            gone.fetch_add(1, Ordering::Relaxed);
+        });
+        let length = if served.fetch_add(1, Ordering::Relaxed) == 0 { 60_000 } else { 5 };
+        std::future::ready(Ok::<_, BoxError>(text(vec![7; length])))
+    });
+    let (signal, signalled) = oneshot::channel::<()>();
+    let ended = tokio::spawn(serve(listener, service).drain(signalled, LIMIT));
+    // The first response leaves at once, and uses the rate up. The second one is short, so it is queued, and hyper ends.
+    let requests = "GET / HTTP/1.1\r\nHost: mill\r\n\r\nGET / HTTP/1.1\r\nHost: mill\r\nConnection: close\r\n\r\n";
+    client.write_all(requests.as_bytes()).await.unwrap();
+    until(&served, 2).await;
+    signal.send(()).unwrap();
+    let drained = ended.await.unwrap().unwrap();
+    until(&gone, 2).await;
+    drained.aborted
+}
+
+#[test]
+fn who_waits_for_our_own_rate_is_cut_off_at_the_deadline() {
+    on_both(async || {
+        // No reset ends the wait for the rate, which is more than an hour.
+        let pace = || SharedPace::new(NonZeroU64::new(10).unwrap());
+        let listener = TcpListener::builder().pace_all(&pace()).bind("127.0.0.1:0").await.unwrap();
+        let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        assert_eq!(cut_off(listener, client).await, 1);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = UnixListener::builder().pace_all(&pace()).bind(&path).await.unwrap();
+        let client = tokio::net::UnixStream::connect(&path).await.unwrap();
+        assert_eq!(cut_off(listener, client).await, 1);
     });
 }
 
