@@ -79,6 +79,11 @@ pub fn noise(len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// Returns the number of bytes before the first that differs.
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
 /// Returns letters without repetitions that a test could miss.
 pub fn letters(len: usize) -> String {
     noise(len).into_iter().map(|byte| char::from(b'a' + byte % 26)).collect()

@@ -13,8 +13,8 @@ use super::HeldOpen;
 use crate::sys::fd::AsFd;
 use crate::sys::{socket, tcp, transfer};
 
-/// Time limit for a peer that takes none of a dropped stream's bytes.
-const LINGER: Duration = Duration::from_secs(30);
+/// Time limit for a peer that takes none of a dropped stream's bytes. Unit tests wait for its end.
+const LINGER: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 30 });
 /// Polling interval of the thread.
 const LOOK: Duration = Duration::from_millis(50);
 /// Interval at which the thread checks the streams of tasks.

@@ -5,7 +5,7 @@ mod names;
 mod served;
 mod streams;
 
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use testkit::family::Family;
 use testkit::http::watched;
-use testkit::limits::drop_capabilities;
 
 fn name() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();

@@ -59,27 +59,3 @@ async fn a_peer_that_is_gone_is_an_error_that_stays() {
     drop(theirs);
     assert!(writer.await.unwrap().is_err(), "woken");
 }
-
-#[tokio::test(start_paused = true)]
-async fn what_nobody_reads_is_given_up_in_the_end() {
-    // Without capabilities the limits on socket memory apply to this thread.
-    drop_capabilities();
-    let (mut ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-    // The maximum size, so that the stream cannot enlarge the buffer for its queued bytes.
-    SockRef::from(&ours).set_send_buffer_size(1 << 30).unwrap();
-    theirs.set_nonblocking(false).unwrap();
-    ours.set_nonblocking(true).unwrap();
-    let mut sent = 0;
-    let zeros = vec![0; 1 << 16];
-    while let Ok(n) = io::Write::write(&mut ours, &zeros) {
-        sent += n;
-    }
-    let mut ours = UnixStream::from_std(ours).unwrap();
-    ours.write_all(&[8; 1000]).await.unwrap();
-    drop(ours);
-    // The paused clock advances only when all tasks wait.
-    tokio::time::sleep(Duration::from_secs(61)).await;
-    let mut got = Vec::new();
-    theirs.read_to_end(&mut got).unwrap();
-    assert_eq!(got.len(), sent, "only the bytes that the kernel held");
-}

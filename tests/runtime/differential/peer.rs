@@ -108,8 +108,7 @@ impl Peer {
 
     /// Returns the observations, for a stream that has accepted `taken` bytes of [`payload`].
     pub(crate) fn seen(self, taken: usize) -> Seen {
-        let payload = payload();
-        let same = self.got.iter().zip(payload).take_while(|(a, b)| a == b).count();
+        let same = testkit::common_prefix(&self.got, payload());
         let bytes = match self.got.len() {
             len if same < len || len > taken => Bytes::Wrong { at: same },
             len if len == taken => Bytes::All,
