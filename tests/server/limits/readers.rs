@@ -24,13 +24,16 @@ use testkit::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n";
 
-async fn endless(limits: Limits) -> (SocketAddr, Arc<AtomicUsize>) {
-    let bodies = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&bodies);
-    let service = tower::service_fn(move |_: Request<RequestBody>| {
-        std::future::ready(Ok::<Answer, BoxError>(Response::new(boxed(Endless::new(&counted)))))
+/// Starts a server of endless bodies, and returns how many have begun, and how many of the path `/stalled` there are.
+async fn endless(limits: Limits) -> (SocketAddr, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let (begun, stalled) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let (counts, others) = ((begun.clone(), stalled.clone()), Arc::default());
+    let service = tower::service_fn(move |request: Request<RequestBody>| {
+        let body = Endless::new(if request.uri().path() == "/stalled" { &counts.1 } else { &others });
+        counts.0.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(Ok::<Answer, BoxError>(Response::new(boxed(body))))
     });
-    (start(limits, service).await, bodies)
+    (start(limits, service).await, begun, stalled)
 }
 
 /// An error that ended a reader.
@@ -73,7 +76,7 @@ fn steady_readers_are_never_reset_and_a_reader_that_takes_nothing_is() {
     let limit = if slow.is_some() { Duration::from_secs(30) } else { Duration::from_secs(2) };
     let time = slow.unwrap_or(limit * 3);
     Flavour::TwoWorkers.runtime().block_on(async {
-        let (addr, bodies) = endless(Limits::default().write_stall(limit)).await;
+        let (addr, begun, in_stalled) = endless(Limits::default().write_stall(limit)).await;
         let before = Snapshot::now();
         let enough = Arc::<AtomicBool>::default();
         let sizes = [4096, 8192, 16384, 24000, 32768, 65536];
@@ -82,12 +85,12 @@ fn steady_readers_are_never_reset_and_a_reader_that_takes_nothing_is() {
             .flat_map(|size| [size; 16])
             .map(|size| tokio::spawn(steadily(addr, size, Arc::clone(&enough))))
             .collect();
-        until(&bodies, readers.len()).await;
+        until(&begun, readers.len()).await;
         let since = Instant::now();
         let mut stalled: TcpStream = narrow(addr).await;
-        stalled.write_all(GET).await.unwrap();
-        until(&bodies, readers.len() + 1).await;
-        while bodies.load(Ordering::Relaxed) > readers.len() {
+        stalled.write_all(b"GET /stalled HTTP/1.1\r\nHost: mill\r\n\r\n").await.unwrap();
+        until(&begun, readers.len() + 1).await;
+        while in_stalled.load(Ordering::Relaxed) > 0 {
             assert!(since.elapsed() < limit + HANGS, "the stalled reader is still connected");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
