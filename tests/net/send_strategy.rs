@@ -14,8 +14,10 @@ use millstream::runtime::{DriverBuilder, Io};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
+use testkit::alone;
 use testkit::http::{Flavour, watched};
-use testkit::{alone, noise};
+#[cfg(feature = "uring-net")]
+use testkit::noise;
 
 fn with<R: Future<Output = ()>>(io: Io, flavour: Flavour, test: impl FnOnce() -> R + Send + 'static) {
     watched(move || {

@@ -10,6 +10,7 @@ use millstream::fs::File;
 use sha2::{Digest, Sha256};
 
 use super::*;
+use testkit::noise;
 
 async fn file(len: usize) -> (Vec<u8>, Vec<Bytes>) {
     let dir = tempfile::tempdir().unwrap();
