@@ -38,12 +38,22 @@ pub use skips::skip;
 /// Timeout that only a hang reaches, also on a loaded machine. It is not used for measurements.
 pub const HANGS: Duration = Duration::from_secs(60);
 
-/// Returns an address at which nobody listens, and the socket that keeps it: a port that is free may be another socket's
-/// by the time it is used.
-pub fn nobody() -> (SocketAddr, Socket) {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    (socket.local_addr().unwrap().as_socket().unwrap(), socket)
+/// An address of its own at which nobody listens: until this is dropped, the kernel gives the port to no other socket. A
+/// server that sets `SO_REUSEADDR` can listen there, and again after it has ended.
+#[derive(Debug)]
+pub struct Reserved {
+    pub addr: SocketAddr,
+    _socket: Socket,
+}
+
+impl Reserved {
+    #[expect(clippy::new_without_default, reason = "two are never equal")]
+    pub fn new() -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        Self { addr: socket.local_addr().unwrap().as_socket().unwrap(), _socket: socket }
+    }
 }
 
 /// Creates a connection of ours that gathers for at most `gather`, and its other end.

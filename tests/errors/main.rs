@@ -103,8 +103,8 @@ async fn of_files() -> Vec<(&'static str, BoxError)> {
 
 async fn of_connections() -> Vec<(&'static str, BoxError)> {
     let dir = tempfile::tempdir().unwrap();
-    let (nobody, _keeps) = testkit::nobody();
-    let port = nobody.port();
+    let nobody = testkit::Reserved::new();
+    let port = nobody.addr.port();
     let mut all: Vec<(&'static str, BoxError)> = Vec::new();
     both!(all, "refused", Connector::new().connect_to("127.0.0.1", port).await);
     both!(all, "refused by all", Connector::new().connect_to("localhost", port).await);

@@ -79,7 +79,8 @@ async fn a_connection_is_made_to_names_and_addresses() {
 
 #[tokio::test]
 async fn an_error_names_whom_where_and_what_to_do() {
-    let (addr, _keeps) = testkit::nobody();
+    let reserved = testkit::Reserved::new();
+    let addr = reserved.addr;
     let error = refuse(&Connector::new(), "localhost", addr.port()).await;
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::CONNREFUSED.raw_os_error()));

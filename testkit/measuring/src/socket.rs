@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
-use rustix::net::sockopt::{set_tcp_congestion, set_tcp_nodelay};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::net::sockopt::{set_socket_reuseaddr, set_tcp_congestion, set_tcp_nodelay};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, listen, socket_with};
 
 /// Sets `TCP_NODELAY`, and the congestion control `reno`, which every kernel has and every user may select. The machine's
 /// default may pace (`bbr`), and then loopback measures the kernel's timers. `MILLSTREAM_BENCH_CONGESTION` selects another.
@@ -23,6 +24,23 @@ pub fn listener() -> io::Result<TcpListener> {
     bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
     listen(&socket, 4096)?;
     Ok(socket.into())
+}
+
+/// An address of its own for a server that cannot choose one itself. Until all copies of this are dropped, the kernel
+/// gives the port to no other socket, but a server that sets `SO_REUSEADDR` can listen there.
+#[derive(Clone, Debug)]
+pub struct Reserved {
+    pub addr: SocketAddr,
+    _socket: Arc<OwnedFd>,
+}
+
+impl Reserved {
+    pub fn new() -> io::Result<Self> {
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+        Ok(Self { addr: getsockname(&socket)?.try_into()?, _socket: Arc::new(socket) })
+    }
 }
 
 pub fn connect(addr: SocketAddr) -> io::Result<TcpStream> {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::cell::{Cell, Work};
 use super::machine::says;
 use super::plan::Plan;
-use super::process::{Launch, free_port};
+use super::process::{Launch, reserve};
 use super::record::Skipped;
 use super::site::Site;
 use crate::load::Protocol;
@@ -146,13 +146,13 @@ impl Contender {
             Kind::Haproxy(program) => return haproxy::launch(program, cell, site, to),
             Kind::Go(program) => return Ok(go::launch(program, cell, site, to)),
             Kind::Caddy => {
-                let address = free_port()?;
-                ("caddy", format!("file-server --listen {address} --root"), address)
+                let address = reserve()?;
+                ("caddy", format!("file-server --listen {} --root", address.addr), address)
             }
             Kind::StaticWebServer => {
-                let address = free_port()?;
+                let address = reserve()?;
                 let options = "--threads-multiplier 1 --log-level error --root";
-                ("static-web-server", format!("--host 127.0.0.1 --port {} {options}", address.port()), address)
+                ("static-web-server", format!("--host 127.0.0.1 --port {} {options}", address.addr.port()), address)
             }
         };
         let mut arguments: Vec<OsString> = arguments.split(' ').map(Into::into).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use measuring::cpus;
+use measuring::socket::Reserved;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::interrupt::Interrupt;
@@ -27,7 +28,7 @@ pub(super) struct Launch {
     pub(super) arguments: Vec<OsString>,
     pub(super) variables: Vec<(String, String)>,
     /// Where it will listen. `None` if it prints its address as its first line.
-    pub(super) address: Option<SocketAddr>,
+    pub(super) address: Option<Reserved>,
 }
 
 /// A running server, which ends when this is dropped, or this process ends.
@@ -39,9 +40,9 @@ pub(super) struct Server {
     _out: Option<ChildStdout>,
 }
 
-/// Returns a free port of 127.0.0.1, for servers that cannot choose one themselves.
-pub(super) fn free_port() -> Result<SocketAddr, String> {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(|e| format!("no free port: {e}"))
+/// Returns an address of 127.0.0.1, for servers that cannot choose one themselves.
+pub(super) fn reserve() -> Result<Reserved, String> {
+    Reserved::new().map_err(|e| format!("no free port: {e}"))
 }
 
 impl Server {
@@ -60,12 +61,12 @@ impl Server {
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let errors = drain(err);
         let mut server = Self { child, address: ([127, 0, 0, 1], 0).into(), _out: None };
-        let listens = match launch.address {
-            Some(address) => interrupt.wait(PATIENCE, || {
+        let listens = match &launch.address {
+            Some(Reserved { addr, .. }) => interrupt.wait(PATIENCE, || {
                 if server.has_ended() {
                     return Some(Err(String::new()));
                 }
-                TcpStream::connect(address).ok().map(|_| Ok(address))
+                TcpStream::connect(addr).ok().map(|_| Ok(*addr))
             }),
             None => {
                 let (sender, first) = mpsc::channel();

@@ -62,7 +62,7 @@ fn bytes_pass_both_ways_and_each_end_by_itself() {
 #[test]
 fn a_relay_passes_on_what_goes_wrong() {
     on_both(async || {
-        let (nobody, _keeps) = testkit::nobody();
+        let nobody = testkit::Reserved::new();
         let resets = raw_upstream(async |mut stream| {
             stream.write_all(b"part").await.unwrap();
             stream.read_u8().await.unwrap();
@@ -71,7 +71,7 @@ fn a_relay_passes_on_what_goes_wrong() {
         .await;
         let dir = tempfile::tempdir().unwrap();
         for (target, part) in [
-            (Target::Tcp("127.0.0.1".into(), nobody.port()), ""),
+            (Target::Tcp("127.0.0.1".into(), nobody.addr.port()), ""),
             (Target::Unix(dir.path().join("none")), ""),
             (Target::Tcp("127.0.0.1".into(), resets.port()), "part"),
         ] {

@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn an_upstream_that_fails_before_its_head_is_said_to() {
     on_both(async || {
-        let (nobody, _keeps) = testkit::nobody();
+        let nobody = testkit::Reserved::new();
         let closes = raw_upstream(async |mut stream| drop(head_of(&mut stream).await)).await;
         let babbles = raw_upstream(async |mut stream| {
             head_of(&mut stream).await;
@@ -20,7 +20,7 @@ fn an_upstream_that_fails_before_its_head_is_said_to() {
         })
         .await;
         for (upstream, status, text) in [
-            (nobody, 502, "cannot be reached"),
+            (nobody.addr, 502, "cannot be reached"),
             (closes, 502, "without an answer"),
             (babbles, 502, "not valid"),
             (silent, 504, "in time"),
@@ -41,7 +41,7 @@ fn an_upstream_that_fails_before_its_head_is_said_to() {
 #[test]
 fn a_connection_that_ends_after_a_failure_is_said_to() {
     on_both(async || {
-        let (gone, _keeps) = testkit::nobody();
+        let gone = testkit::Reserved::new();
         let answers = raw_upstream(async |mut stream| {
             head_of(&mut stream).await;
             stream.write_all(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
@@ -49,9 +49,9 @@ fn a_connection_that_ends_after_a_failure_is_said_to() {
         })
         .await;
         for (upstream, fields, status, closes) in [
-            (gone, "Content-Length: 5", 502, true),
-            (gone, "Content-Length: 0", 502, false),
-            (gone, "Transfer-Encoding: gzip, chunked", 501, true),
+            (gone.addr, "Content-Length: 5", 502, true),
+            (gone.addr, "Content-Length: 0", 502, false),
+            (gone.addr, "Transfer-Encoding: gzip, chunked", 501, true),
             (answers, "Content-Length: 5", 413, true),
             (answers, "Content-Length: 0", 413, false),
         ] {

@@ -360,14 +360,14 @@ fn the_largest_settings_are_never_reached() {
 fn a_redis_that_is_not_there_is_named() {
     watched(|| {
         Flavour::CurrentThread.runtime().block_on(async {
-            let (closed, _keeps) = testkit::nobody();
-            let url = format!("redis://user:secret@{closed}/");
+            let closed = testkit::Reserved::new();
+            let url = format!("redis://user:secret@{}/", closed.addr);
             let builder = Redis::builder(&url);
             assert!(!format!("{builder:?}").contains("secret"));
             let error = builder.connect().await.unwrap_err();
             assert!(matches!(error, RedisError::Unreachable { .. }), "{error:?}");
             let text = error.to_string();
-            assert!(text.contains(&closed.to_string()) && text.contains("redis-server"), "{text}");
+            assert!(text.contains(&closed.addr.to_string()) && text.contains("redis-server"), "{text}");
             assert!(!text.contains("secret") && !format!("{error:?}").contains("secret"));
 
             for url in

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::installed::NOT_FOUND;
 use crate::run::cell::Cell;
-use crate::run::process::{Launch, free_port};
+use crate::run::process::{Launch, reserve};
 use crate::run::site::Site;
 
 pub(super) fn find() -> Result<PathBuf, String> {
@@ -20,9 +20,9 @@ pub(super) fn find() -> Result<PathBuf, String> {
 
 pub(super) fn launch(program: &Path, cell: &Cell, site: &Site, to: Option<SocketAddr>) -> Result<Launch, String> {
     let to = to.ok_or("haproxy needs a server behind it")?;
-    let address = free_port()?;
+    let address = reserve()?;
     let path = site.root().join("haproxy.cfg");
-    std::fs::write(&path, config(cell.workers, address, to)).map_err(|e| format!("{}: {e}", path.display()))?;
+    std::fs::write(&path, config(cell.workers, address.addr, to)).map_err(|e| format!("{}: {e}", path.display()))?;
     // In the foreground, so that it ends with its process.
     let arguments = vec!["-db".into(), "-f".into(), path.into()];
     Ok(Launch { program: program.to_owned(), arguments, address: Some(address), ..Launch::default() })

@@ -8,7 +8,7 @@ use std::process::Command;
 use super::installed::NOT_FOUND;
 use crate::load::Protocol;
 use crate::run::cell::{Behind, Cell, Work};
-use crate::run::process::{Launch, free_port};
+use crate::run::process::{Launch, reserve};
 use crate::run::site::Site;
 
 /// nginx as it was built here.
@@ -68,10 +68,10 @@ impl Nginx {
     }
 
     pub(super) fn launch(&self, cell: &Cell, site: &Site, to: Option<SocketAddr>) -> Result<Launch, String> {
-        let address = free_port()?;
+        let address = reserve()?;
         let prefix = site.root().to_owned();
         let path = prefix.join("nginx.conf");
-        let text = self.config(cell, site, address, to);
+        let text = self.config(cell, site, address.addr, to);
         std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
         let arguments = vec!["-p".into(), prefix.into(), "-c".into(), path.into()];
         Ok(Launch { program: self.program.clone(), arguments, address: Some(address), ..Launch::default() })
