@@ -66,7 +66,17 @@ impl<B: Body<Data = Bytes> + Unpin> Reader<B> {
         all
     }
 
-    /// Returns all events until nothing has arrived for `quiet`.
+    /// Returns the events up to the one with this data. Panics after a long timeout.
+    pub async fn until(&mut self, data: &str) -> Vec<Got> {
+        let mut all = Vec::new();
+        while all.last().is_none_or(|got: &Got| got.data != data) {
+            all.push(self.next().await);
+        }
+        all
+    }
+
+    /// Returns all events until nothing has arrived for `quiet`: for events that must not come. Those that must may be
+    /// late.
     pub async fn rest(&mut self, quiet: Duration) -> Vec<Got> {
         let mut all = Vec::new();
         while let Ok(Some(got)) = timeout(quiet, self.try_next()).await {

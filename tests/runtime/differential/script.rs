@@ -41,6 +41,8 @@ pub(crate) enum Step {
     Settle,
     /// Waits until the kernel knows that the peer is gone.
     Gone,
+    /// Waits until the kernel knows that the peer takes nothing any more. An answer to bytes may be late on a loaded machine.
+    Reset,
     Yield,
     PeerWrite(usize),
     PeerRead(usize),
@@ -254,19 +256,25 @@ impl<S: Subject> Run<S> {
                 }
                 None
             }
-            Step::Gone => loop {
-                let mut fd = [PollFd::new(self.stream.whole(), PollFlags::RDHUP)];
-                rustix::event::poll(&mut fd, Some(&Default::default())).unwrap();
-                if !fd[0].revents().is_empty() {
-                    break None;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            },
+            Step::Gone => self.becomes(PollFlags::RDHUP).await,
+            Step::Reset => self.becomes(PollFlags::HUP).await,
             Step::Yield => {
                 tokio::task::yield_now().await;
                 None
             }
             _ => None,
+        }
+    }
+
+    /// Waits until the socket has one of `events`, which poll(2) returns.
+    async fn becomes(&mut self, events: PollFlags) -> Option<Outcome> {
+        loop {
+            let mut fd = [PollFd::new(self.stream.whole(), events)];
+            rustix::event::poll(&mut fd, Some(&Default::default())).unwrap();
+            if fd[0].revents().intersects(events) {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 

@@ -57,7 +57,10 @@ const SCRIPTS: &[(&str, &[Step])] = &[
         ],
     ),
     ("the peer closes", &[PeerClose, Gone, ReadToEnd, ReadToEnd]),
-    ("the peer closes, and is written to", &[PeerClose, Gone, Write(5), Settle, Write(5), Settle, Write(5), Write(5)]),
+    (
+        "the peer closes, and is written to",
+        &[PeerClose, Gone, Write(5), Settle, Reset, Write(5), Settle, Write(5), Write(5)],
+    ),
     ("the peer closes with bytes unread", &[WriteAll(5), Settle, PeerWait, PeerClose, Gone, ReadToEnd, ReadToEnd]),
     (
         "the peer closes with bytes unread, and is written to",

@@ -204,7 +204,7 @@ fn what_was_trimmed_is_told_as_a_gap() {
                 let mut reader = reader(&late, last);
                 let gap = reader.next().await;
                 assert!(gap.is_gap() && gap.data.contains("expired"), "{gap:?}");
-                let kept = reader.rest(QUIET).await;
+                let kept = reader.until("999").await;
                 assert!((150..400).contains(&kept.len()), "{} were kept", kept.len());
                 let data: Vec<_> = kept.into_iter().map(|got| got.data).collect();
                 assert_eq!(data, numbers(1000 - data.len(), 1000));
@@ -225,7 +225,7 @@ fn what_was_trimmed_before_it_was_read_is_told_as_a_gap() {
             (0..1000).for_each(|n| send(&hub, n));
             log.flush().await;
             send(&hub, 1000);
-            let all = reader.rest(QUIET).await;
+            let all = reader.until("1000").await;
             let (mut next, mut missed) = (0, 0);
             for got in &all {
                 match got.data.parse::<u64>() {
