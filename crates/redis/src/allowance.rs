@@ -59,7 +59,7 @@ impl Allowance {
     }
 }
 
-/// A stream that fails if it receives more bytes between two writes than its allowance.
+/// A stream that fails if it receives more bytes between two writes than its allowance, and reads nothing from then on.
 #[derive(Debug)]
 pub(crate) struct Metered<S> {
     stream: S,
@@ -75,6 +75,10 @@ impl<S> Metered<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        // The task of the connection reads on after an error.
+        if self.allowance.was_exceeded() {
+            return Poll::Ready(Err(self.allowance.refusal()));
+        }
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         self.received += buf.filled().len() - before;
@@ -105,6 +109,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -126,5 +131,8 @@ mod tests {
         let error = metered.read(&mut buf).await.unwrap_err();
         assert!(error.to_string().contains("more than 100 bytes"), "{error}");
         assert!(allowance.was_exceeded());
+        peer.write_all(&[0; 1 << 10]).await.unwrap();
+        metered.read(&mut buf).await.unwrap_err();
+        assert_eq!(peer.write(&[0]).now_or_never().map(Result::unwrap), None, "nothing more is read");
     }
 }
