@@ -23,6 +23,7 @@ use millstream::net::TcpListener;
 use millstream::server;
 use sha2::{Digest, Sha256};
 use socket2::SockRef;
+pub use testdata::{pages, without_dates};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};
@@ -163,18 +164,6 @@ where
     body.map_err(Into::into).boxed_unsync()
 }
 
-/// Returns the bytes of responses with the value of each `Date` field replaced, which two servers may give a second apart.
-pub fn without_dates(mut bytes: Vec<u8>) -> Vec<u8> {
-    const DATE: &[u8] = b"date: Sun, 06 Nov 1994 08:49:37 GMT";
-    for at in 0..(bytes.len() + 1).saturating_sub(DATE.len()) {
-        let line = &mut bytes[at..at + DATE.len()];
-        if line.starts_with(b"date: ") && line.ends_with(b" GMT") {
-            line[6..].fill(b'x');
-        }
-    }
-    bytes
-}
-
 /// Returns the response of `files` to `request`, its body converted by `wrap`.
 #[cfg(feature = "files")]
 pub async fn ask<Q, B>(files: &files::Files, request: &Request<Q>, wrap: impl FnOnce(files::FilesBody) -> B) -> Answer
@@ -187,20 +176,6 @@ where
 
 pub fn sha256(bytes: impl AsRef<[u8]>) -> [u8; 32] {
     Sha256::digest(bytes).into()
-}
-
-/// Returns `len` bytes without a zero, in which all pages differ.
-pub fn pages(len: usize) -> Vec<u8> {
-    const PAGE: usize = 4096;
-    let noise: Vec<u8> = crate::noise(PAGE).into_iter().map(|b| b | 1).collect();
-    let mut all = noise.repeat(len.div_ceil(PAGE));
-    for (n, page) in all.chunks_mut(PAGE).enumerate() {
-        let n = n as u32;
-        page[..4].copy_from_slice(&(n | 0x8080_8080).to_le_bytes());
-        page[4..8].copy_from_slice(&((n << 1) | 0x0101_0101).to_le_bytes());
-    }
-    all.truncate(len);
-    all
 }
 
 #[derive(Debug)]

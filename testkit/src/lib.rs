@@ -34,6 +34,7 @@ use millstream::net::{TcpListener, TcpStream};
 use socket2::{Domain, Socket, Type};
 
 pub use skips::skip;
+pub use testdata::{common_prefix, letters, noise};
 
 /// Timeout that only a hang reaches, also on a loaded machine. It is not used for measurements.
 pub const HANGS: Duration = Duration::from_secs(60);
@@ -74,29 +75,6 @@ pub fn fds() -> Vec<String> {
         links.filter_map(|link| Some(std::fs::read_link(link.ok()?.path()).ok()?.display().to_string())).collect();
     all.sort();
     all
-}
-
-/// Returns bytes without repetitions that a test could miss.
-pub fn noise(len: usize) -> Vec<u8> {
-    let mut x = 0x2545_f491_4f6c_dd1du64;
-    (0..len)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            x as u8
-        })
-        .collect()
-}
-
-/// Returns the number of bytes before the first that differs.
-pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
-
-/// Returns letters without repetitions that a test could miss.
-pub fn letters(len: usize) -> String {
-    noise(len).into_iter().map(|byte| char::from(b'a' + byte % 26)).collect()
 }
 
 /// Returns whether this is the portable build, which cannot do what is tested, and reports the test as skipped.
