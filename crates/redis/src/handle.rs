@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::cmd;
 use tokio::sync::Mutex as AsyncMutex;
+use tokio::task::JoinSet;
 
 use super::allowance::EVENT_MAX;
 use super::builder::RedisBuilder;
@@ -197,6 +198,15 @@ impl Log for Redis {
     }
 
     fn replay<'a>(&'a self, after: &'a str, upto: &'a str, bytes: usize) -> LogFuture<'a, Result<Replay, ReplayError>> {
-        Box::pin(self.0.shelf.replay(&self.0.shared, after, upto, bytes))
+        let (inner, after, upto) = (Arc::clone(&self.0), after.to_owned(), upto.to_owned());
+        Box::pin(async move {
+            // In a task, which ends with this future: readers take turns, and one that is not polled would keep its turn.
+            let mut task = JoinSet::new();
+            task.spawn(async move { inner.shelf.replay(&inner.shared, &after, &upto, bytes).await });
+            match task.join_next().await.expect("internal: it was spawned") {
+                Ok(replay) => replay,
+                Err(e) => Err(ReplayError::Unreachable(e.into())),
+            }
+        })
     }
 }

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::fake::{FakeRedis, Say};
-use crate::server::Server;
+use crate::server::{Mode, Relay, Server};
 use testkit::alone;
 use testkit::events::Reader;
 use testkit::http::{Flavour, watched};
@@ -205,6 +205,30 @@ fn a_redis_that_is_back_in_time_is_waited_for() {
             }
             for n in 1..300 {
                 assert_eq!(number(&mut early).await, Some(n));
+            }
+        });
+    });
+}
+
+#[test]
+fn readers_that_are_not_polled_keep_nobody_waiting() {
+    watched(|| {
+        let Some(server) = Server::start(&[]) else { return };
+        fill(&server, std::iter::repeat_n(10, 300));
+        Flavour::TwoWorkers.runtime().block_on(async move {
+            let relay = Relay::start(&server).await;
+            let hub = Hub::builder().log(log(&relay.url()).await).build();
+            assert_eq!(number(&mut hub.subscribe_from(Some("0-0")).unwrap()).await, Some(0));
+            relay.set(Mode::HoldAnswers);
+            // As many as have requests at a time, and as many that wait for their turn.
+            let mut bodies: Vec<_> = (0..8).map(|_| hub.subscribe_from(Some("0-0")).unwrap()).collect();
+            for body in &mut bodies {
+                assert!(timeout(Duration::from_millis(50), number(body)).await.is_err(), "nothing is answered");
+            }
+            relay.set(Mode::Pass);
+            assert_eq!(number(&mut hub.subscribe_from(Some("0-0")).unwrap()).await, Some(0));
+            for body in &mut bodies {
+                assert_eq!(number(body).await, Some(0));
             }
         });
     });
