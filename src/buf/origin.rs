@@ -134,6 +134,13 @@ impl Drop for Mapping {
     }
 }
 
+/// Returns whether `bytes` are in the mapping of a file.
+#[inline]
+pub(crate) fn is_of_file(bytes: &[u8]) -> bool {
+    let granule = map::range().map(|range| range.granule_of(bytes.as_ptr().addr()));
+    matches!(granule, Ok(Some(granule)) if !FILES[granule].load(Ordering::Relaxed).is_null())
+}
+
 /// Owner of the memory of a slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Origin<'a> {
@@ -319,81 +326,4 @@ impl AsRef<[u8]> for Kept {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::buf::pool;
-    use std::io::Write;
-
-    fn file(len: usize) -> Arc<File> {
-        let mut file = tempfile::tempfile().unwrap();
-        // Uses `repeat`: miri takes microseconds for each step of a loop.
-        let mut bytes = (0..=250).collect::<Vec<u8>>().repeat(len / 251 + 1);
-        bytes.truncate(len);
-        file.write_all(&bytes).unwrap();
-        Arc::new(file)
-    }
-
-    fn kept(bytes: &[u8]) -> Option<Kept> {
-        Kept::of(OriginSlice::new(bytes))
-    }
-
-    #[test]
-    fn a_slice_of_a_mapping_leads_to_its_file() {
-        let f = file(100_000);
-        let mapping = Mapping::new(Arc::clone(&f), 5000, 90_000).unwrap();
-        let bytes = mapping.bytes();
-        drop(mapping);
-        assert_eq!(bytes.len(), 90_000);
-        assert_eq!(bytes[0], (5000 % 251) as u8);
-        let slice = bytes.slice(1000..2000);
-        drop(bytes);
-        let (_, offset) = OriginSlice::new(&slice).file().unwrap();
-        assert_eq!(offset, 6000);
-        let kept = kept(&slice).unwrap();
-        drop(slice);
-        assert_eq!(kept.as_ref()[0], (6000 % 251) as u8);
-        assert_eq!(kept.file().unwrap().1, 6000);
-        assert_eq!(Arc::strong_count(&f), 2);
-        drop(kept);
-        assert_eq!(Arc::strong_count(&f), 1, "the mapping is dropped with its last reference");
-    }
-
-    #[test]
-    fn strangers_have_no_origin() {
-        let local = vec![1, 2, 3];
-        assert!(!OriginSlice::new(&local).is_known());
-        assert!(kept(&local).is_none());
-        assert!(kept(&[]).is_none());
-        let mut lease = pool::lease_block(512);
-        lease.extend_from_slice(&[1; 512]);
-        assert!(kept(&lease.freeze()[512..]).is_none(), "an empty slice has no owner");
-    }
-
-    #[test]
-    fn a_block_of_the_pool_is_kept_until_its_last_share() {
-        let mut lease = pool::lease_block(4096);
-        lease.extend_from_slice(&[7; 4096]);
-        let address = lease.as_ref().as_ptr();
-        let bytes = lease.freeze();
-        let kept = kept(&bytes[100..200]).unwrap();
-        assert!(kept.file().is_none());
-        drop(bytes);
-        let others: Vec<_> = (0..100).map(|_| pool::lease(4096)).collect();
-        assert!(others.iter().all(|o| o.as_ref().as_ptr() != address), "leased again while a reference lived");
-        assert_eq!(kept.as_ref(), &[7; 100]);
-    }
-
-    #[test]
-    fn keeping_and_dropping_leaves_no_granule_behind() {
-        let range = map::range().unwrap();
-        let f = file(10_000);
-        drop(Mapping::new(Arc::clone(&f), 0, 10_000).unwrap());
-        let before = range.available();
-        for _ in 0..if cfg!(miri) { 20 } else { 1000 } {
-            let bytes = Mapping::new(Arc::clone(&f), 0, 10_000).unwrap().bytes();
-            drop(kept(&bytes));
-        }
-        // Other tests of this process may hold a few granules at any time.
-        assert!(range.available() + 16 >= before);
-    }
-}
+mod tests;

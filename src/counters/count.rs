@@ -14,6 +14,16 @@ pub fn count(counter: Counter, n: u64) {
     shard::with(|shard, adder| adder.add(&shard.numbers[counter as usize], n));
 }
 
+/// Adds to several counters.
+#[inline]
+pub(crate) fn count_all<const N: usize>(counts: [(Counter, u64); N]) {
+    shard::with(|shard, adder| {
+        for (counter, n) in counts {
+            adder.add(&shard.numbers[counter as usize], n);
+        }
+    });
+}
+
 impl Gauge {
     /// Adds `n`. The caller subtracts it later.
     #[inline]

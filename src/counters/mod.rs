@@ -26,7 +26,7 @@ pub(crate) mod span;
 pub(crate) mod token_bucket;
 
 pub use count::count;
-pub(crate) use count::{Present, QUEUED};
+pub(crate) use count::{Present, QUEUED, count_all};
 pub use counter::Counter;
 pub(crate) use counter::Gauge;
 pub use histogram::{Bucket, Histogram, Quantile};

@@ -7,13 +7,13 @@ use super::requests::Ended;
 
 #[cfg(feature = "tracing")]
 #[derive(Debug)]
-pub(crate) struct Span(tracing::Span);
+pub(crate) struct Span(Option<Box<tracing::Span>>);
 
 #[cfg(feature = "tracing")]
 impl Span {
     pub(crate) fn request(method: &'static str, version: &'static str) -> Self {
         use tracing::field::Empty;
-        Self(tracing::debug_span!(
+        let span = tracing::debug_span!(
             target: "millstream",
             "http.request",
             method,
@@ -24,36 +24,41 @@ impl Span {
             frames = Empty,
             duration = Empty,
             outcome = Empty,
-        ))
+        );
+        // Few are enabled, and every request moves this several times.
+        Self((!span.is_disabled()).then(|| Box::new(span)))
     }
 
     #[inline]
     pub(crate) fn inside<R>(&self, run: impl FnOnce() -> R) -> R {
-        self.0.in_scope(run)
+        let _entered = self.0.as_ref().map(|span| span.enter());
+        run()
     }
 
     /// Calls `request_id` only if the span is enabled.
     #[inline]
     pub(crate) fn identify<I: std::fmt::Display>(&self, request_id: impl FnOnce() -> Option<I>) {
-        if !self.0.is_disabled()
+        if let Some(span) = &self.0
             && let Some(id) = request_id()
         {
-            self.0.record("request_id", tracing::field::display(id));
+            span.record("request_id", tracing::field::display(id));
         }
     }
 
     #[inline]
     pub(crate) fn answered(&self, status: u16) {
-        self.0.record("status", status);
+        if let Some(span) = &self.0 {
+            span.record("status", status);
+        }
     }
 
     #[inline]
     pub(crate) fn ended(&self, ended: Ended, outcome: ResponseOutcome) {
-        if !self.0.is_disabled() {
-            self.0.record("bytes", ended.bytes);
-            self.0.record("frames", ended.frames);
-            self.0.record("duration", ended.duration as f64 / 1e9);
-            self.0.record("outcome", outcome.as_str());
+        if let Some(span) = &self.0 {
+            span.record("bytes", ended.bytes);
+            span.record("frames", ended.frames);
+            span.record("duration", ended.duration as f64 / 1e9);
+            span.record("outcome", outcome.as_str());
         }
     }
 }

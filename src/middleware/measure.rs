@@ -157,12 +157,11 @@ where
         let mut exchange = this.exchange.take().expect("internal: taken once");
         Poll::Ready(match answer {
             Ok(response) => {
-                let (head, body) = response.into_parts();
-                let promised = body.size_hint().exact().or_else(|| content_length(&head.headers));
+                let promised = response.body().size_hint().exact().or_else(|| content_length(response.headers()));
                 // An id of an inner layer is in the head of the response.
-                exchange.identify(|| RequestId::of(&head.headers));
-                exchange.answered(head.status, Route::of(&head.extensions), promised);
-                Ok(Response::from_parts(head, MeasureBody::new(body, exchange)))
+                exchange.identify(|| RequestId::of(response.headers()));
+                exchange.answered(response.status(), Route::of(response.extensions()), promised);
+                Ok(response.map(|body| MeasureBody::new(body, exchange)))
             }
             Err(error) => {
                 exchange.failed();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::send_strategy::SendStrategy;
-use crate::counters::{Counter, count};
+use crate::counters::{Counter, count, count_all};
 use crate::sys::clock::coarse_millis;
 use crate::sys::fd::BorrowedFd;
 use crate::sys::tcp;
@@ -233,6 +233,18 @@ impl Meter {
                 add(&self.by_ring, bytes as u64);
             }
         }
+        self.sent_at(coarse_millis());
+    }
+
+    /// Counts an accepted write of `bytes` that one call has sent at once. As [`sent`](Self::sent), `frame` and
+    /// `count_flush`, in one step.
+    #[inline]
+    pub(super) fn answered(&self, bytes: usize) {
+        count_all([(Counter::Writes, 1), (Counter::BytesWritten, bytes as u64), (Counter::ThroughFlushes, 1)]);
+        for (counter, n) in [(&self.writes, 1), (&self.sent, bytes as u64), (&self.frames, 1)] {
+            add(counter, n);
+        }
+        add_one(&self.reasons[Reason::Through as usize]);
         self.sent_at(coarse_millis());
     }
 

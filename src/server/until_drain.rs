@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use http::header::{CONTENT_ENCODING, HeaderMap, HeaderValue};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{HeaderName, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -71,7 +71,7 @@ pub fn until_drain<B: Body>(mut response: Response<B>) -> Response<UntilDrain<B>
     let kind = match response.headers() {
         _ if has_end || is_other => None,
         fields if is_events(fields) => Some(Kind::Events),
-        fields if is_grpc(fields) => Some(Kind::Grpc),
+        fields if fields.get(CONTENT_TYPE).is_some_and(is_grpc) => Some(Kind::Grpc),
         _ => None,
     };
     let end = kind.map(|kind| {

@@ -19,9 +19,17 @@ pub(super) struct Exchange {
     over: bool,
     /// Declared length of the body.
     promised: Option<u64>,
-    time_to_head: Option<u64>,
     frames: u64,
     bytes: u64,
+    /// Present once the body did not end with its first frame. In a box, because the rest moves with each response.
+    long: Option<Box<Long>>,
+    span: Span,
+}
+
+/// Measurements of a body that comes in time.
+#[derive(Debug)]
+struct Long {
+    time_to_head: u64,
     /// Frames and bytes that were published.
     recorded: (u64, u64),
     /// Unpublished frames that came in the tick of the one before.
@@ -29,7 +37,6 @@ pub(super) struct Exchange {
     /// The tick of the last frame, 0 before the first.
     tick: u64,
     largest_gap: u64,
-    span: Span,
 }
 
 impl Exchange {
@@ -48,13 +55,9 @@ impl Exchange {
             labels: Labels { method, version, status: 0, route: route.unwrap_or(0), outcome: ResponseOutcome::Aborted },
             over: false,
             promised: None,
-            time_to_head: None,
             frames: 0,
             bytes: 0,
-            recorded: (0, 0),
-            at_once: 0,
-            tick: 0,
-            largest_gap: 0,
+            long: None,
             span: Span::request(METHODS[usize::from(method)], version_name(version)),
         }
     }
@@ -84,9 +87,15 @@ impl Exchange {
 
     /// Records that the head was handed over and the body has nothing ready. Reads the clock the first time only.
     pub(super) fn handed_over(&mut self) {
-        if self.time_to_head.is_none() {
-            self.time_to_head = Some(self.elapsed());
-        }
+        self.long();
+    }
+
+    fn long(&mut self) -> &mut Long {
+        let started = self.started;
+        self.long.get_or_insert_with(|| {
+            let time_to_head = nanos_since(started);
+            Box::new(Long { time_to_head, recorded: (0, 0), at_once: 0, tick: 0, largest_gap: 0 })
+        })
     }
 
     pub(super) fn data(&mut self, len: usize, last: bool) {
@@ -98,7 +107,6 @@ impl Exchange {
         if self.frames == 1 && last {
             return self.complete();
         }
-        self.handed_over();
         self.look_at_the_clock();
         if last {
             self.complete();
@@ -106,25 +114,27 @@ impl Exchange {
     }
 
     fn look_at_the_clock(&mut self) {
+        let long = self.long();
         let now = clock::coarse();
-        let gap = now.saturating_sub(self.tick);
-        if self.tick == 0 {
-            self.tick = now;
+        let gap = now.saturating_sub(long.tick);
+        if long.tick == 0 {
+            long.tick = now;
         } else if gap == 0 {
-            self.at_once += 1;
+            long.at_once += 1;
         } else {
-            self.tick = now;
-            self.largest_gap = self.largest_gap.max(gap);
+            long.tick = now;
+            long.largest_gap = long.largest_gap.max(gap);
             self.record(Some(gap));
         }
     }
 
     /// Publishes the frames that were not published yet.
     fn record(&mut self, gap: Option<u64>) {
-        let (frames, bytes) = self.recorded;
-        requests::frames(self.frames - frames, self.bytes - bytes, self.at_once, gap);
-        self.recorded = (self.frames, self.bytes);
-        self.at_once = 0;
+        let Some(long) = &mut self.long else { return requests::frames(self.frames, self.bytes, 0, gap) };
+        let (frames, bytes) = long.recorded;
+        requests::frames(self.frames - frames, self.bytes - bytes, long.at_once, gap);
+        long.recorded = (self.frames, self.bytes);
+        long.at_once = 0;
     }
 
     pub(super) fn complete(&mut self) {
@@ -139,24 +149,26 @@ impl Exchange {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
-        let duration = self.elapsed();
+        let duration = nanos_since(self.started);
         self.record(None);
         self.labels.outcome = outcome;
         let answered = self.labels.status > 0;
+        let (time_to_head, largest_gap) =
+            self.long.as_ref().map_or((duration, 0), |long| (long.time_to_head, long.largest_gap));
         let ended = Ended {
             duration,
-            time_to_head: answered.then(|| self.time_to_head.unwrap_or(duration)),
-            largest_gap: (self.frames > 1).then_some(self.largest_gap),
+            time_to_head: answered.then_some(time_to_head),
+            largest_gap: (self.frames > 1).then_some(largest_gap),
             bytes: self.bytes,
             frames: self.frames,
         };
         requests::ended(self.labels, ended);
         self.span.ended(ended, outcome);
     }
+}
 
-    fn elapsed(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
+fn nanos_since(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Exchange {

@@ -35,4 +35,10 @@ impl ByRing {
             _ => self.receives && turn.answers_together(),
         }
     }
+
+    /// Returns whether the ring plays no part in answers.
+    #[inline]
+    pub(super) fn answers_alone(&self, strategy: SendStrategy) -> bool {
+        !self.receives && strategy != SendStrategy::Uring
+    }
 }

@@ -4,7 +4,8 @@
 //! and so waits for an answer, if gathering is off, or if it carries a long slice of unknown origin. Other writes are
 //! queued: short slices are copied, slices of known origin are kept by reference.
 //!
-//! - this file: writes, and the decision whether they gather.
+//! - this file: the type, and what its parts share.
+//! - `answer`: the common write, sent at once. `gather`: other writes, and the decision whether they gather.
 //! - `state`: what the lock protects; `high_water`: the mark above which writers wait.
 //! - `socket_writer`: the system calls. `flush`: at the end of a turn, and when the socket has room. `by_ring`,
 //!   `ring_send`: in a batch by the ring (feature `uring-net`).
@@ -25,11 +26,10 @@ use std::io::{self, IoSlice};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::{Context, Poll, Wake, Waker, ready};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::task::coop;
 
 #[cfg(uring_net)]
 pub(super) use self::held_open::HeldOpen;
@@ -39,23 +39,22 @@ use super::options::Options;
 use super::profile::{Profile, ProfileCell};
 use super::send_strategy::{SendStrategy, StrategySwitch};
 use super::stats::{KernelStats, Reason, Record, StreamStats};
-use crate::buf::origin::{Origin, OriginSlice, OriginSlices};
-use crate::buf::queue::Queue;
 use crate::runtime::{DirtyRef, Flush, Turn};
-use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::watch::Watched;
 use by_ring::ByRing;
 #[cfg(not(uring_net))]
 pub(super) use by_ring::HeldOpen;
-use socket_writer::{SendFailure, SocketWriter};
+use socket_writer::SocketWriter;
 
+mod answer;
 #[cfg_attr(not(uring_net), path = "no_by_ring.rs")]
 mod by_ring;
 mod close;
 mod exit;
 mod failure;
 mod flush;
+mod gather;
 #[cfg(uring_net)]
 mod held_open;
 mod high_water;
@@ -73,8 +72,6 @@ mod tune;
 
 /// Slices of unknown origin longer than this are sent at once, not copied.
 const COPY_MAX: usize = 16 << 10;
-/// Bytes a task sends before it yields to others.
-const BURST: usize = 2 << 20;
 
 /// A socket, the bytes to send on it, and the tasks that wait for it.
 pub(super) struct Egress {
@@ -198,124 +195,11 @@ impl Egress {
     }
 
     /// Accepts bytes of `slices` in order. Returns their number. `Pending` means none; room wakes the task.
+    #[inline]
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let progress = ready!(coop::poll_proceed(cx));
-        let written = self.write(Some(cx.waker()), slices);
-        if written.is_ready() {
-            progress.made_progress();
-        }
-        written
-    }
-
-    /// As [`poll_write`](Self::poll_write). Without `waker` the task is not woken.
-    fn write(&self, waker: Option<&Waker>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        // The origin of each slice is looked up here and nowhere else. hyper passes at most 64 slices, usually few.
-        match slices.len() {
-            n @ ..=4 => self.write_from(waker, OriginSlices::new(slices, &mut [Origin::Unknown; 4][..n])),
-            n @ ..=64 => self.write_from(waker, OriginSlices::new(slices, &mut [Origin::Unknown; 64][..n])),
-            n => self.write_from(waker, OriginSlices::new(slices, &mut vec![Origin::Unknown; n])),
-        }
-    }
-
-    fn write_from(&self, waker: Option<&Waker>, slices: OriginSlices<'_>) -> Poll<io::Result<usize>> {
-        let mut state = self.state();
-        self.report(&mut state)?;
-        if state.dead || state.shut_down {
-            return Poll::Ready(Err(Errno::PIPE.into()));
-        }
-        let offered = slices.iter().map(|slice| slice.bytes().len()).sum();
-        if let Some(limit) = self.gathers(&state, slices, offered) {
-            state.enqueue(slices);
-            state.record_bytes(offered, 0);
-            self.writer.meter.frame();
-            // Copying a short slice may read beyond the end of its file.
-            if slices.iter().any(OriginSlice::is_torn) {
-                return Poll::Ready(Err(self.fail_now(&mut state, SendFailure::Torn)));
-            }
-            // Written only under the lock, so a plain store suffices; an atomic increment costs more than the copy.
-            self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-            let flush = state.needs_flush();
-            drop(state);
-            if flush {
-                self.schedule(limit);
-            }
-            return Poll::Ready(Ok(offered));
-        }
-        if state.burst >= BURST
-            && let Some(waker) = waker
-        {
-            state.burst = 0;
-            waker.wake_by_ref();
-            return Poll::Pending;
-        }
-        if !state.is_held()
-            && let Some(n) = self.write_through(&mut state, slices, offered)?
-        {
-            return Poll::Ready(Ok(n));
-        }
-        self.check_runtime()?;
-        (state.burst, state.refused) = (0, true);
-        if let Some(waker) = waker {
-            state.waiter = Some(waker.clone());
-        }
-        Poll::Pending
-    }
-
-    /// Returns the maximum time that a write may wait in the queue, or `None` if it goes through.
-    fn gathers(&self, state: &EgressState, slices: OriginSlices<'_>, offered: usize) -> Option<Duration> {
-        let (mut limit, strategy) = (self.options.limit, self.send_strategy());
-        if limit.is_zero() || strategy == SendStrategy::NoCork || state.queued() + offered > state.high {
-            return None;
-        }
-        // Empty writes, and writes that must fail, go to the kernel for its own result.
-        if state.failure.is_some() || state.ended || (offered == 0 && state.queued() == 0) {
-            return None;
-        }
-        if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
-            self.peer_spoke.store(false, Ordering::Relaxed);
-            if state.scheduled || !self.by_ring.answers_together(strategy, &self.turn) {
-                return None;
-            }
-            limit = Duration::ZERO;
-        }
-        // The rest of a file cannot be gathered with other bytes; HTTP/2 frames include their heads.
-        if slices.is_one_file() {
-            return None;
-        }
-        let is_short = |slice: OriginSlice<'_>| slice.bytes().len() <= COPY_MAX;
-        let fits = !Queue::all_are_full() && slices.iter().all(|slice| is_short(slice) || slice.is_known());
-        fits.then_some(limit)
-    }
-
-    fn write_through(
-        &self,
-        state: &mut EgressState,
-        slices: OriginSlices<'_>,
-        offered: usize,
-    ) -> io::Result<Option<usize>> {
-        if offered == 0 && state.queued() > 0 {
-            return Ok(Some(0));
-        }
-        let waited = state.queue.len();
-        if !self.may_send(state, waited + offered) {
-            return Ok(None);
-        }
-        match self.writer.send_through(&mut state.queue, slices, self.sends_files()) {
-            Ok(sent) => {
-                state.blocked = sent.is_none();
-                // A full socket may have taken a part of the queue.
-                let through = sent.unwrap_or(0);
-                self.record_bytes(state, through, waited - state.queue.len() + through);
-                if let Some(sent) = sent {
-                    state.burst += sent;
-                    self.writer.meter.frame();
-                    self.writer.meter.count_flush(Reason::Through);
-                }
-                state.settle();
-                self.tune_if_due(state);
-                Ok(sent)
-            }
-            Err(failure) => Err(self.fail_now(state, failure)),
+        match self.answer(slices) {
+            Some(answered) => Poll::Ready(answered),
+            None => self.gather_or_send(cx, slices),
         }
     }
 

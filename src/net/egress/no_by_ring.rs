@@ -20,6 +20,10 @@ impl ByRing {
     pub(super) fn answers_together(&self, _: SendStrategy, _: &Arc<Turn>) -> bool {
         false
     }
+
+    pub(super) fn answers_alone(&self, _: SendStrategy) -> bool {
+        true
+    }
 }
 
 /// No ring holds a socket open.

@@ -62,7 +62,7 @@ async fn a_write_that_goes_through_looks_up_each_slice_once() {
     let (bytes, (egress, _theirs)) = (Bytes::new(), egress());
     egress.received(1);
     let memory = [&bytes.head[..], &bytes.pool].map(IoSlice::new);
-    assert_eq!(write(&egress, &memory), (100 + (4 << 10), 2));
+    assert_eq!(write(&egress, &memory), (100 + (4 << 10), 0), "an answer without a file needs no origin");
     // The memory before the file and the first part of the file, which is as much as one call sends.
     egress.received(1);
     let (n, lookups) = write(&egress, &bytes.mixed());
@@ -78,7 +78,7 @@ async fn a_write_of_many_slices_looks_up_each_once() {
         assert_eq!(write(&egress, &slices), (10 * len, len));
         egress.received(1);
         let (n, lookups) = write(&egress, &slices);
-        assert_eq!((n, lookups), (10 * len.min(64), len));
+        assert_eq!((n, lookups), (10 * len.min(64), if len > 64 { len } else { 0 }));
     }
 }
 

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
 use http::{Extensions, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -14,13 +13,14 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body_error::status_of;
+use super::head::Fields;
+use super::host;
 use super::http_service::HttpService;
 use super::request_body::{Bounds, RequestBody};
 use crate::counters::{Counter, count};
 use crate::server::drain::DrainSignal;
 use crate::server::error::BoxError;
 use crate::server::limits::{Limits, Pressure};
-use crate::server::request::host;
 use crate::server::response::{Answered, Exchange, answered, refused};
 use crate::server::state::{ConnState, Open, Protocol};
 
@@ -55,47 +55,73 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
     fn call(&self, request: Request<Incoming>) -> Answer<S> {
         let open = Some(Open::begin(&self.conn_state));
         let version = request.version();
-        let (has_body, grpc) = (!request.body().is_end_stream(), is_grpc(request.headers()));
+        let fields = Fields::of(request.headers());
+        let grpc = fields.is_grpc;
         let connects = request.method() == Method::CONNECT;
         let tunnels = request.extensions().get::<OnUpgrade>().is_some();
         let handover = &self.conn_state.handover;
         let exchange = handover.is_enabled().then(|| {
             handover.begin_response();
-            Exchange::of(&request)
+            fields.exchange(&request)
         });
-        let state = match admit(request, &self.conn_state) {
-            Ok(mut request) => {
-                if !self.extensions.is_empty() {
-                    request.extensions_mut().extend(self.extensions.clone());
-                }
-                let mut service = self.service.clone();
-                // A no-op waker: the future polls a service that is not ready again.
-                match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(Ok(())) => CallState::Called { future: service.call(request) },
-                    Poll::Ready(Err(error)) => CallState::Failed { error: Some(error.into()) },
-                    Poll::Pending => CallState::Waiting { call: Some(Box::new((service, request))) },
-                }
-            }
-            Err(status) => {
-                if has_body {
-                    let number = self.conn_state.requests.arrives();
-                    self.conn_state.requests.leaves_unread(number);
-                }
-                CallState::Refused { status }
-            }
+        let asks_for_tunnel = connects || fields.upgrades;
+        // The request is borrowed up to here, and then moves once.
+        let state = match check(&request, &fields, &self.conn_state.limits) {
+            Ok(()) => self.begin(request, grpc, asks_for_tunnel),
+            Err(status) => self.refuse(&request, status),
         };
         Answer { state, open, version, tunnels, connects, switching: None, grpc, exchange }
     }
 }
 
-/// Applies the limits to a request, or returns the status to answer it with.
-fn admit(request: Request<Incoming>, conn_state: &Arc<ConnState>) -> Result<Request<RequestBody>, StatusCode> {
-    let limits = &*conn_state.limits;
+impl<S: HttpService> Adapter<S> {
+    /// Calls the service.
+    #[inline]
+    fn begin(&self, mut request: Request<Incoming>, grpc: bool, asks_for_tunnel: bool) -> CallState<S> {
+        let mut bounds = Bounds::default();
+        if !request.body().is_end_stream() {
+            let (head, body) = request.into_parts();
+            bounds = bounds_of_body(&self.conn_state.limits, &head, grpc);
+            request = Request::from_parts(head, body);
+            if request.body().size_hint().lower() > bounds.left {
+                count(Counter::BodiesTooLarge, 1);
+                return self.refuse(&request, StatusCode::PAYLOAD_TOO_LARGE);
+            }
+        }
+        let mut request = request.map(|body| RequestBody::new(body, bounds, &self.conn_state));
+        if asks_for_tunnel {
+            request.extensions_mut().insert(DrainSignal::new(&self.conn_state));
+        }
+        if !self.extensions.is_empty() {
+            request.extensions_mut().extend(self.extensions.clone());
+        }
+        let mut service = self.service.clone();
+        // A no-op waker: the future polls a service that is not ready again.
+        match service.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => CallState::Called { future: service.call(request) },
+            Poll::Ready(Err(error)) => CallState::Failed { error: Some(error.into()) },
+            Poll::Pending => CallState::Waiting { call: Some(Box::new((service, request))) },
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, request: &Request<Incoming>, status: StatusCode) -> CallState<S> {
+        if !request.body().is_end_stream() {
+            let number = self.conn_state.requests.arrives();
+            self.conn_state.requests.leaves_unread(number);
+        }
+        CallState::Refused { status }
+    }
+}
+
+/// Applies the limits of the head, or returns the status to answer with.
+#[inline]
+fn check<B>(request: &Request<B>, fields: &Fields<'_>, limits: &Limits) -> Result<(), StatusCode> {
     if limits.pressure() == Pressure::Full {
         count(Counter::RequestsShed, 1);
         return Err(StatusCode::SERVICE_UNAVAILABLE);
     }
-    if !host::is_valid(request.version(), request.uri(), request.headers()) {
+    if !host::is_valid(request.version(), request.uri(), fields.host) {
         return Err(StatusCode::BAD_REQUEST);
     }
     if request.uri().path_and_query().is_some_and(|path| path.as_str().len() > limits.uri) {
@@ -106,37 +132,17 @@ fn admit(request: Request<Incoming>, conn_state: &Arc<ConnState>) -> Result<Requ
         count(Counter::HeadsTooLarge, 1);
         return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
-    let (mut head, body) = request.into_parts();
-    if head.method == Method::CONNECT || head.headers.contains_key(UPGRADE) {
-        head.extensions.insert(DrainSignal::new(conn_state));
-    }
-    let bounds = match body.is_end_stream() {
-        // No body follows, so `streaming` is not called.
-        true => Bounds::default(),
-        false => bounds_of_body(limits, &head),
-    };
-    if body.size_hint().lower() > bounds.left {
-        count(Counter::BodiesTooLarge, 1);
-        return Err(StatusCode::PAYLOAD_TOO_LARGE);
-    }
-    let body = RequestBody::new(body, bounds, conn_state);
-    Ok(Request::from_parts(head, body))
+    Ok(())
 }
 
-fn bounds_of_body(limits: &Limits, head: &http::request::Parts) -> Bounds {
-    let grpc = is_grpc(&head.headers);
+/// Returns the bounds of a body that follows.
+fn bounds_of_body(limits: &Limits, head: &http::request::Parts, grpc: bool) -> Bounds {
     let streams = match &limits.streaming {
         Some(streams) => streams(head),
         None => grpc && head.version == Version::HTTP_2,
     };
     let (left, rate) = if streams { (u64::MAX, 1) } else { (limits.body, limits.body_rate) };
     Bounds { left, rate, grpc }
-}
-
-pub(in crate::server) fn is_grpc(fields: &HeaderMap) -> bool {
-    let kind = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let rest = kind.and_then(|kind| kind.strip_prefix(b"application/grpc"));
-    rest.is_some_and(|rest| rest.first().is_none_or(|next| b"+;".contains(next)))
 }
 
 pin_project! {

@@ -3,9 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use http::header::HOST;
 use http::uri::Authority;
-use http::{HeaderMap, Uri, Version};
+use http::{HeaderValue, Uri, Version};
 
 /// A host as received: the name is not decoded, and may be empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,18 +88,56 @@ fn is_registered_name(mut name: &[u8]) -> bool {
     true
 }
 
+/// Returns whether these bytes are a host with an optional port, as [`Host::parse`] does, which also tells its parts.
+fn is_host(bytes: &[u8]) -> bool {
+    /// The bytes of a name without escapes, and so of an IPv4 address.
+    const PLAIN: [bool; 256] = {
+        let (mut plain, mut at) = ([false; 256], 0);
+        let all = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~!$&'()*+,;=";
+        while at < all.len() {
+            plain[all[at] as usize] = true;
+            at += 1;
+        }
+        plain
+    };
+    let end = bytes.iter().position(|&b| !PLAIN[usize::from(b)]).unwrap_or(bytes.len());
+    match &bytes[end..] {
+        [] => true,
+        // More digits may be too large a number.
+        [b':', port @ ..] if port.len() <= 4 => port.iter().all(u8::is_ascii_digit),
+        _ => Host::parse(bytes).is_some(),
+    }
+}
+
+/// The fields `Host` of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum HostField<'a> {
+    Missing,
+    One(&'a HeaderValue),
+    Several,
+}
+
+impl<'a> HostField<'a> {
+    /// Adds a field.
+    pub(super) fn and(self, value: &'a HeaderValue) -> Self {
+        match self {
+            Self::Missing => Self::One(value),
+            Self::One(_) | Self::Several => Self::Several,
+        }
+    }
+}
+
 /// Returns whether a request names its host correctly: at most one `Host`, which HTTP/1.1 requires, and no invalid host
 /// in it or in the target ([RFC 9112 §3.2](https://www.rfc-editor.org/rfc/rfc9112#section-3.2), [RFC 9113
 /// §8.3.1](https://www.rfc-editor.org/rfc/rfc9113#section-8.3.1)). A target with an authority, as in HTTP/2, may come
 /// with another `Host`, which is ignored: proxies made with hyper send their client's host besides the upstream's.
-pub(crate) fn is_valid(version: Version, uri: &Uri, headers: &HeaderMap) -> bool {
-    let mut fields = headers.get_all(HOST).iter();
-    let field = match (fields.next(), fields.next()) {
-        (None, _) => version != Version::HTTP_11,
-        (Some(host), None) => Host::parse(host.as_bytes()).is_some(),
-        (Some(_), Some(_)) => false,
+pub(super) fn is_valid(version: Version, uri: &Uri, field: HostField<'_>) -> bool {
+    let is_good = match field {
+        HostField::Missing => version != Version::HTTP_11,
+        HostField::One(host) => is_host(host.as_bytes()),
+        HostField::Several => false,
     };
-    field && uri.authority().is_none_or(|authority| Host::of(authority).is_some())
+    is_good && uri.authority().is_none_or(|authority| is_host(authority.as_str().as_bytes()))
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ where
     match framing {
         Some((exchange, (framing, keep_alive))) => response.map(|body| {
             let conn_state = Arc::clone(open.conn_state());
-            let streamed = Streamed::new(body, layered, open, framing, keep_alive, exchange.stays());
+            let streamed = Streamed::new(body, layered, open, framing, keep_alive, exchange.stays);
             Answered::Streamed { body: Some(Box::new(streamed)), conn_state }
         }),
         None => {

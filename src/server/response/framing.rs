@@ -7,7 +7,7 @@ use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HOST,
     HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
 };
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Response, StatusCode, Version};
 use http_body::Frame;
 
 use crate::server::error::BoxError;
@@ -15,34 +15,17 @@ use crate::server::error::BoxError;
 /// What the head of an HTTP/1 request determines about the framing of its response.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Exchange {
-    is_1_0: bool,
-    keep_alive: bool,
-    trailers: bool,
-    is_head: bool,
-    is_connect: bool,
-    stays: bool,
+    pub(in crate::server) is_1_0: bool,
+    pub(in crate::server) keep_alive: bool,
+    pub(in crate::server) trailers: bool,
+    pub(in crate::server) is_head: bool,
+    pub(in crate::server) is_connect: bool,
+    /// Whether the response stays with hyper, because the request was chunked: hyper closes the connection if it had a
+    /// `Content-Length` as well, and hides that field.
+    pub(in crate::server) stays: bool,
 }
 
 impl Exchange {
-    pub(in crate::server) fn of<B>(request: &Request<B>) -> Self {
-        let fields = request.headers();
-        let is_1_0 = request.version() == Version::HTTP_10;
-        Self {
-            is_1_0,
-            keep_alive: !is_1_0 && !lists(fields, &CONNECTION, "close"),
-            trailers: lists(fields, &TE, "trailers"),
-            is_head: *request.method() == Method::HEAD,
-            is_connect: *request.method() == Method::CONNECT,
-            stays: fields.contains_key(TRANSFER_ENCODING),
-        }
-    }
-
-    /// Returns whether the response stays with hyper, because the request was chunked: hyper closes the connection if it
-    /// had a `Content-Length` as well, and hides that field.
-    pub(super) fn stays(self) -> bool {
-        self.stays
-    }
-
     /// Returns whether hyper adds no bytes to the frames of the body. `is_long`: their length is unknown.
     pub(super) fn is_plain<B>(self, response: &Response<B>, is_long: bool) -> bool {
         !self.is_connect
@@ -86,7 +69,8 @@ pub fn is_events(fields: &HeaderMap) -> bool {
     kind.and_then(|kind| kind.get(..17)).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
 }
 
-fn tokens(value: &HeaderValue) -> impl Iterator<Item = &str> {
+/// Returns the elements of a comma-separated list.
+pub(in crate::server) fn tokens(value: &HeaderValue) -> impl Iterator<Item = &str> {
     value.to_str().unwrap_or_default().split(',').map(str::trim)
 }
 

@@ -9,5 +9,5 @@ mod framing;
 mod takeover;
 
 pub(super) use answer::{Answered, answered, refused};
-pub(super) use framing::Exchange;
+pub(super) use framing::{Exchange, tokens};
 pub use framing::{Framing, is_events};

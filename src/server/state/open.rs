@@ -37,7 +37,10 @@ impl Open {
     }
 
     pub(in crate::server) fn passed(&self, bytes: usize) {
-        self.conn_state.requests.pass(bytes);
+        // Only streams of HTTP/2 wait for windows.
+        if self.conn_state.protocol() == Protocol::Two {
+            self.conn_state.requests.pass(bytes);
+        }
     }
 
     /// Records that the body has failed. Resets the connection if its end would tell the client that the response is

@@ -36,6 +36,23 @@ pub(crate) fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], more: bool) -
     Ok(sent?)
 }
 
+/// Slices that are together no longer than this are copied and sent as one: that costs less than a message header, which
+/// the kernel reads and checks.
+const JOIN_MAX: usize = 512;
+
+/// As [`send`], for slices of `len` bytes, which may be copied first.
+pub(crate) fn send_joined(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], len: usize) -> io::Result<usize> {
+    if slices.len() == 1 || len > JOIN_MAX {
+        return send(socket, slices, false);
+    }
+    let (mut joined, mut at) = ([0; JOIN_MAX], 0);
+    for slice in slices {
+        joined[at..at + slice.len()].copy_from_slice(slice);
+        at += slice.len();
+    }
+    send(socket, &[IoSlice::new(&joined[..at])], false)
+}
+
 /// Sends up to `len` bytes of `file` from `offset`,
 /// [sendfile(2)](https://man7.org/linux/man-pages/man2/sendfile.2.html). Leaves the file position unchanged. `Ok(0)`
 /// with `len > 0` means that the file ends at or before `offset`.

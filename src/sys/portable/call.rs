@@ -44,6 +44,11 @@ pub(crate) fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], _more: bool) 
     })
 }
 
+/// As [`send`], for slices of `len` bytes, which may be copied first.
+pub(crate) fn send_joined(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], _len: usize) -> io::Result<usize> {
+    send(socket, slices, false)
+}
+
 pub(crate) fn send_file(_: BorrowedFd<'_>, _: BorrowedFd<'_>, _: u64, _: usize) -> io::Result<usize> {
     Err(unsupported("files are not sent inside the kernel"))
 }

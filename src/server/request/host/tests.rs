@@ -1,5 +1,7 @@
 //! Unit tests of `host`.
 
+use proptest::prelude::*;
+
 use super::*;
 
 #[test]
@@ -42,12 +44,32 @@ fn neither_the_target_nor_the_field_may_be_invalid() {
         ("/", Some("mill"), true),
         ("mill:80", Some("mill:80"), true),
     ] {
-        let headers = HeaderMap::from_iter(host.map(|host| (HOST, host.parse().unwrap())));
+        let host: Option<HeaderValue> = host.map(|host| host.parse().unwrap());
+        let field = host.as_ref().map_or(HostField::Missing, HostField::One);
         for version in [Version::HTTP_10, Version::HTTP_11, Version::HTTP_2] {
-            assert_eq!(is_valid(version, &uri.parse().unwrap(), &headers), expected, "{version:?} {uri} {host:?}");
+            assert_eq!(is_valid(version, &uri.parse().unwrap(), field), expected, "{version:?} {uri} {host:?}");
         }
     }
     for (version, expected) in [(Version::HTTP_10, true), (Version::HTTP_11, false), (Version::HTTP_2, true)] {
-        assert_eq!(is_valid(version, &"http://mill/".parse().unwrap(), &HeaderMap::new()), expected, "{version:?}");
+        assert_eq!(is_valid(version, &"http://mill/".parse().unwrap(), HostField::Missing), expected, "{version:?}");
+    }
+}
+
+#[test]
+fn several_hosts_are_invalid() {
+    let host = HeaderValue::from_static("mill");
+    let field = HostField::Missing.and(&host).and(&host);
+    for version in [Version::HTTP_10, Version::HTTP_11, Version::HTTP_2] {
+        assert!(!is_valid(version, &"/".parse().unwrap(), field), "{version:?}");
+    }
+}
+
+proptest! {
+    /// The short way agrees with the parser.
+    #[test]
+    fn what_is_a_host_can_be_parsed(text in "([a-zA-Z0-9._%~:@\\[\\]-]|\\PC){0,12}(:[0-9]{0,6})?", bytes: Vec<u8>) {
+        for bytes in [text.as_bytes(), &bytes] {
+            prop_assert_eq!(is_host(bytes), Host::parse(bytes).is_some(), "{}", bytes.escape_ascii());
+        }
     }
 }

@@ -1,0 +1,54 @@
+//! The common way of a response: one read, one write, one call.
+
+use std::io::{self, IoSlice};
+use std::sync::atomic::Ordering;
+
+use super::{COPY_MAX, Egress, EgressState};
+use crate::buf::origin;
+use crate::sys::call::{self, IOV_LIMIT};
+use crate::sys::fd::AsFd;
+
+impl Egress {
+    /// Sends the first write after a read in one call, if the stream holds no bytes. `None`: it is another write, or the
+    /// socket is full.
+    ///
+    /// Takes nothing of the task's budget: each such write follows a read, which does.
+    #[inline]
+    pub(super) fn answer(&self, slices: &[IoSlice<'_>]) -> Option<io::Result<usize>> {
+        let offered = slices.iter().map(|slice| slice.len()).sum();
+        let is_answer = self.peer_spoke.load(Ordering::Relaxed)
+            && (1..=COPY_MAX).contains(&offered)
+            && slices.len() <= IOV_LIMIT
+            && !slices.iter().any(|slice| origin::is_of_file(slice))
+            && self.options.pace.is_none()
+            && self.by_ring.answers_alone(self.send_strategy());
+        if !is_answer {
+            return None;
+        }
+        let mut state = self.state();
+        if !state.is_clear() {
+            return None;
+        }
+        match call::send_joined(self.as_fd(), slices, offered) {
+            Ok(sent) => {
+                self.peer_spoke.store(false, Ordering::Relaxed);
+                self.writer.meter.answered(sent);
+                state.record_bytes(sent, sent);
+                self.tune_if_due(&mut state);
+                Some(Ok(sent))
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
+            // Told now: the kernel tells it once.
+            Err(e) => Some(Err(self.fail_now(&mut state, e.into()))),
+        }
+    }
+}
+
+impl EgressState {
+    /// Returns whether nothing is queued, on its way, refused or failed.
+    #[inline]
+    fn is_clear(&self) -> bool {
+        let has_ended = self.failure.is_some() || self.dead || self.ended || self.shut_down;
+        !has_ended && !self.is_held() && self.queue.is_empty()
+    }
+}
