@@ -29,15 +29,19 @@ impl Egress {
         if !state.is_clear() {
             return None;
         }
+        // Before the call: what the peer says during it asks for another answer.
+        self.peer_spoke.store(false, Ordering::Relaxed);
         match call::send_joined(self.as_fd(), slices, offered) {
             Ok(sent) => {
-                self.peer_spoke.store(false, Ordering::Relaxed);
                 self.writer.meter.answered(sent);
                 state.record_bytes(sent, sent);
                 self.tune_if_due(&mut state);
                 Some(Ok(sent))
             }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                self.peer_spoke.store(true, Ordering::Relaxed);
+                None
+            }
             // Told now: the kernel tells it once.
             Err(e) => Some(Err(self.fail_now(&mut state, e.into()))),
         }
