@@ -7,8 +7,8 @@ use tokio::io::Interest;
 use tokio::task::coop;
 
 use crate::net::egress::Egress;
-use crate::sys::call;
 use crate::sys::fd::{AsFd, BorrowedFd};
+use crate::sys::receive;
 use crate::sys::watch;
 
 pub(in crate::net) trait RecvBuf {
@@ -30,7 +30,7 @@ impl RecvBuf for tokio::io::ReadBuf<'_> {
     }
 
     fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        call::receive(socket, self)
+        receive::receive(socket, self)
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -44,7 +44,7 @@ impl RecvBuf for hyper::rt::ReadBufCursor<'_> {
     }
 
     fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        call::receive_cursor(socket, self)
+        receive::receive_cursor(socket, self)
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -63,7 +63,7 @@ impl RecvBuf for Peek<'_, '_> {
     }
 
     fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        call::peek(socket, self.0).map(|_| 0)
+        receive::peek(socket, self.0).map(|_| 0)
     }
 
     fn put(&mut self, bytes: &[u8]) {

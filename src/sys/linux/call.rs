@@ -61,36 +61,10 @@ pub(crate) fn send_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u6
     Ok(without_sigpipe(|| retry_on_intr(|| rustix::fs::sendfile(socket, file, Some(&mut at), len)))?)
 }
 
-/// Receives into the unfilled part of `buf`; `Ok(0)` is the end of the stream.
-pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>) -> io::Result<usize> {
-    receive_by(socket, buf, RecvFlags::DONTWAIT)
-}
-
-/// As [`receive`], but the bytes stay in the socket (`MSG_PEEK`).
-pub(crate) fn peek(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>) -> io::Result<usize> {
-    receive_by(socket, buf, RecvFlags::DONTWAIT | RecvFlags::PEEK)
-}
-
-fn receive_by(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>, flags: RecvFlags) -> io::Result<usize> {
-    // SAFETY: `receive_uninit` only ever writes initialised bytes into the slice.
-    let spare = unsafe { buf.unfilled_mut() };
-    let n = receive_uninit(socket, spare, flags)?;
-    // SAFETY: the kernel has initialised the first `n` bytes of the unfilled part.
-    unsafe { buf.assume_init(n) };
-    buf.advance(n);
-    Ok(n)
-}
-
-pub(crate) fn receive_cursor(socket: BorrowedFd<'_>, cursor: &mut hyper::rt::ReadBufCursor<'_>) -> io::Result<usize> {
-    // SAFETY: `receive_uninit` only ever writes initialised bytes into the slice.
-    let spare = unsafe { cursor.as_mut() };
-    let n = receive_uninit(socket, spare, RecvFlags::DONTWAIT)?;
-    // SAFETY: the kernel has initialised the first `n` bytes of the cursor.
-    unsafe { cursor.advance(n) };
-    Ok(n)
-}
-
-fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>], flags: RecvFlags) -> io::Result<usize> {
+/// Receives into `spare`, whose first bytes are then initialised. With `peeks` the bytes stay in the socket (`MSG_PEEK`).
+#[inline]
+pub(super) fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>], peeks: bool) -> io::Result<usize> {
+    let flags = RecvFlags::DONTWAIT | if peeks { RecvFlags::PEEK } else { RecvFlags::empty() };
     loop {
         count(Counter::Reads, 1);
         match rustix::net::recv(socket, &mut *spare, flags) {

@@ -7,6 +7,8 @@
 //!  caps      capabilities of this machine, probed at first use, with the reason for every "no"
 //!  fd        descriptors
 //!  lock      locks of open files
+//!  options   options and addresses of sockets
+//!  receive   receiving into the buffers of tokio and hyper
 //!  tcp_info  numbers of a TCP connection
 //!            these are written once for both systems, in the folder above
 //!
@@ -25,7 +27,7 @@
 //!  peer      whether work on a file may wait for a peer
 //!  probe     the probes of `caps`
 //!  signal    calls that must not raise SIGPIPE
-//!  socket    options and addresses of sockets
+//!  socket    sockets: listening, accepting, shutting down, and the peer's state
 //!  status    the status of a file
 //!  tcp       state and send options of a TCP connection
 //!  thread    activity of the threads of this process
@@ -44,6 +46,10 @@ pub(crate) mod caps;
 pub(crate) mod fd;
 #[path = "../lock.rs"]
 pub(crate) mod lock;
+#[path = "../options.rs"]
+mod options;
+#[path = "../receive.rs"]
+pub(crate) mod receive;
 #[path = "../tcp_info.rs"]
 pub(crate) mod tcp_info;
 

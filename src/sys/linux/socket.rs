@@ -1,4 +1,4 @@
-//! Options and addresses of sockets.
+//! Sockets: listening, accepting, shutting down, and the peer's state.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::SocketFlags;
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+
+pub(crate) use super::options::*;
 
 /// Creates a listening TCP socket with `TCP_NODELAY`. Accepted sockets inherit the option
 /// ([tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)), so accepted connections need no call for it.
@@ -58,26 +60,6 @@ pub(crate) fn shutdown_both(socket: BorrowedFd<'_>) {
 /// `false` if the socket is not TCP: the kernel has no such timer then.
 pub(crate) fn give_up_after(socket: BorrowedFd<'_>, patience: Duration) -> bool {
     SockRef::from(&socket).set_tcp_user_timeout(Some(patience)).is_ok()
-}
-
-/// Makes the kernel probe a peer that has been silent for `idle`, four times, and then end the connection
-/// (`SO_KEEPALIVE`, `TCP_KEEPIDLE`, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)). Accepted sockets
-/// inherit the options.
-pub(crate) fn keep_alive(socket: BorrowedFd<'_>, idle: Duration) -> io::Result<()> {
-    // In whole seconds, up to the kernel's maximum.
-    let seconds = |duration: Duration| Duration::from_secs(duration.as_secs().clamp(1, 32_767));
-    let times = TcpKeepalive::new().with_time(seconds(idle)).with_interval(seconds(idle / 4)).with_retries(4);
-    SockRef::from(&socket).set_tcp_keepalive(&times)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PeerActivity {
-    Quiet,
-    Spoke,
-    /// No more bytes will arrive. The peer may still read.
-    Ended,
-    /// The connection is over: reset, or closed by both ends.
-    Gone,
 }
 
 /// Checks the peer without waiting ([recv(2)](https://man7.org/linux/man-pages/man2/recv.2.html), `MSG_PEEK`).
@@ -154,44 +136,6 @@ fn send_buffer_limit() -> usize {
     static LIMIT: OnceLock<usize> = OnceLock::new();
     let read = || std::fs::read_to_string("/proc/sys/net/core/wmem_max").ok()?.trim().parse().ok();
     *LIMIT.get_or_init(|| read().unwrap_or(DEFAULT))
-}
-
-/// Returns whether small segments are sent at once (`TCP_NODELAY`).
-pub(crate) fn nodelay(socket: BorrowedFd<'_>) -> io::Result<bool> {
-    SockRef::from(&socket).tcp_nodelay()
-}
-
-pub(crate) fn set_nodelay(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
-    SockRef::from(&socket).set_tcp_nodelay(on)
-}
-
-/// Returns the time that closing the socket waits for unsent bytes (`SO_LINGER`).
-pub(crate) fn linger(socket: BorrowedFd<'_>) -> io::Result<Option<Duration>> {
-    SockRef::from(&socket).linger()
-}
-
-pub(crate) fn set_linger(socket: BorrowedFd<'_>, time: Option<Duration>) -> io::Result<()> {
-    SockRef::from(&socket).set_linger(time)
-}
-
-/// Returns whether closing the socket resets the connection and discards unsent bytes (`SO_LINGER` of zero).
-pub(crate) fn discards_at_close(socket: BorrowedFd<'_>) -> bool {
-    linger(socket).is_ok_and(|time| time == Some(Duration::ZERO))
-}
-
-pub(crate) fn local_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
-    let addr = SockRef::from(socket).local_addr()?;
-    addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))
-}
-
-pub(crate) fn peer_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
-    let addr = SockRef::from(socket).peer_addr()?;
-    addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))
-}
-
-#[cfg(uring_net)]
-pub(crate) fn is_loopback(socket: &impl AsFd) -> bool {
-    peer_addr(socket).map_or(true, |peer| peer.ip().to_canonical().is_loopback())
 }
 
 /// Defers the choice of a port from bind to connect, which allows more ports (`IP_BIND_ADDRESS_NO_PORT`,

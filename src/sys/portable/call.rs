@@ -1,7 +1,5 @@
 //! Sending and receiving. No call waits, and none returns `Interrupted`.
 
-#![allow(unsafe_code)]
-
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 
@@ -53,36 +51,9 @@ pub(crate) fn send_file(_: BorrowedFd<'_>, _: BorrowedFd<'_>, _: u64, _: usize) 
     Err(unsupported("files are not sent inside the kernel"))
 }
 
-/// Receives into the unfilled part of `buf`; `Ok(0)` is the end of the stream.
-pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>) -> io::Result<usize> {
-    receive_by(socket, buf, NO_WAIT)
-}
-
-/// As [`receive`], but the bytes stay in the socket.
-pub(crate) fn peek(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>) -> io::Result<usize> {
-    receive_by(socket, buf, NO_WAIT | PEEK)
-}
-
-fn receive_by(socket: BorrowedFd<'_>, buf: &mut tokio::io::ReadBuf<'_>, flags: i32) -> io::Result<usize> {
-    // SAFETY: `receive_uninit` only ever writes initialised bytes into the slice.
-    let spare = unsafe { buf.unfilled_mut() };
-    let n = receive_uninit(socket, spare, flags)?;
-    // SAFETY: the kernel has initialised the first `n` bytes of the unfilled part.
-    unsafe { buf.assume_init(n) };
-    buf.advance(n);
-    Ok(n)
-}
-
-pub(crate) fn receive_cursor(socket: BorrowedFd<'_>, cursor: &mut hyper::rt::ReadBufCursor<'_>) -> io::Result<usize> {
-    // SAFETY: `receive_uninit` only ever writes initialised bytes into the slice.
-    let spare = unsafe { cursor.as_mut() };
-    let n = receive_uninit(socket, spare, NO_WAIT)?;
-    // SAFETY: the kernel has initialised the first `n` bytes of the cursor.
-    unsafe { cursor.advance(n) };
-    Ok(n)
-}
-
-fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>], flags: i32) -> io::Result<usize> {
+/// Receives into `spare`, whose first bytes are then initialised. With `peeks` the bytes stay in the socket.
+pub(super) fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>], peeks: bool) -> io::Result<usize> {
+    let flags = NO_WAIT | if peeks { PEEK } else { 0 };
     let socket = SockRef::from(&socket);
     uninterrupted(|| {
         count(Counter::Reads, 1);

@@ -23,6 +23,10 @@ pub(crate) mod caps;
 pub(crate) mod fd;
 #[path = "../lock.rs"]
 pub(crate) mod lock;
+#[path = "../options.rs"]
+mod options;
+#[path = "../receive.rs"]
+pub(crate) mod receive;
 #[path = "../tcp_info.rs"]
 pub(crate) mod tcp_info;
 

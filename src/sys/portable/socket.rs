@@ -1,14 +1,15 @@
-//! Options and addresses of sockets.
+//! Sockets: listening, accepting, shutting down, and the peer's state.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::errno::Errno;
 use super::fd::{AsFd, BorrowedFd, OwnedFd};
+pub(crate) use super::options::*;
 use super::unsupported;
 
 /// Creates a listening TCP socket.
@@ -85,24 +86,6 @@ pub(crate) fn give_up_after(_: BorrowedFd<'_>, _: Duration) -> bool {
     false
 }
 
-/// Makes the kernel probe a peer that has been silent for `idle`, four times, and then end the connection.
-pub(crate) fn keep_alive(socket: BorrowedFd<'_>, idle: Duration) -> io::Result<()> {
-    // In whole seconds, up to the kernel's maximum.
-    let seconds = |duration: Duration| Duration::from_secs(duration.as_secs().clamp(1, 32_767));
-    let times = TcpKeepalive::new().with_time(seconds(idle)).with_interval(seconds(idle / 4)).with_retries(4);
-    SockRef::from(&socket).set_tcp_keepalive(&times)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PeerActivity {
-    Quiet,
-    Spoke,
-    /// No more bytes will arrive. The peer may still read.
-    Ended,
-    /// The connection is over: reset, or closed by both ends.
-    Gone,
-}
-
 /// Checks the peer without waiting.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> PeerActivity {
     let mut byte = [MaybeUninit::uninit()];
@@ -159,43 +142,6 @@ pub(crate) fn grow_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> bool {
     let Ok(now) = socket.send_buffer_size() else { return false };
     let wanted = now.saturating_add(bytes).saturating_add(SLACK).min(i32::MAX as usize);
     socket.set_send_buffer_size(wanted).is_ok() && socket.send_buffer_size().is_ok_and(|granted| granted > now)
-}
-
-/// Returns whether small segments are sent at once (`TCP_NODELAY`).
-pub(crate) fn nodelay(socket: BorrowedFd<'_>) -> io::Result<bool> {
-    SockRef::from(&socket).tcp_nodelay()
-}
-
-pub(crate) fn set_nodelay(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
-    SockRef::from(&socket).set_tcp_nodelay(on)
-}
-
-/// Returns the time that closing the socket waits for unsent bytes (`SO_LINGER`).
-pub(crate) fn linger(socket: BorrowedFd<'_>) -> io::Result<Option<Duration>> {
-    SockRef::from(&socket).linger()
-}
-
-pub(crate) fn set_linger(socket: BorrowedFd<'_>, time: Option<Duration>) -> io::Result<()> {
-    SockRef::from(&socket).set_linger(time)
-}
-
-/// Returns whether closing the socket resets the connection and discards unsent bytes (`SO_LINGER` of zero).
-pub(crate) fn discards_at_close(socket: BorrowedFd<'_>) -> bool {
-    linger(socket).is_ok_and(|time| time == Some(Duration::ZERO))
-}
-
-pub(crate) fn local_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
-    let addr = SockRef::from(&socket.as_fd()).local_addr()?;
-    addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))
-}
-
-pub(crate) fn peer_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
-    let addr = SockRef::from(&socket.as_fd()).peer_addr()?;
-    addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))
-}
-
-pub(crate) fn is_loopback(socket: &impl AsFd) -> bool {
-    peer_addr(socket).map_or(true, |peer| peer.ip().to_canonical().is_loopback())
 }
 
 /// Does nothing: the port is chosen at bind.
