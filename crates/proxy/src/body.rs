@@ -1,8 +1,8 @@
 //! The body of an upstream's response.
 //!
-//! hyper frames it, until a known number of bytes is left that is worth it. Then the connection is taken from hyper, and
-//! the rest is read from the socket, or moved to the client's socket where the server can do that. A chunked body is taken
-//! from hyper before it has read any of it.
+//! hyper reads the start of a body with a `Content-Length`. If enough bytes remain, the connection is then taken from
+//! hyper, and the rest is read from the socket, or moved to the client's socket where the server can do that. For a
+//! chunked body, the connection is taken from hyper before hyper has read any of the body.
 
 use std::any::Any;
 use std::io;
@@ -26,26 +26,26 @@ use millstream::internal::Moving;
 use millstream::internal::Silence;
 use millstream::internal::lease;
 
-/// Rest of a body from which on it is taken from hyper.
+/// Minimum number of remaining body bytes for which the connection is taken from hyper.
 const DIRECT_MIN: u64 = 16 << 10;
 /// Maximum length of a frame that is read from the socket.
 const READ_MAX: usize = 64 << 10;
 
 pub(crate) struct ResponseBody {
     source: Source,
-    /// Bytes that are due, if the response has a `Content-Length`.
+    /// Bytes of the body that have not been received yet, if the response has a `Content-Length`.
     left: Option<u64>,
     silence: Silence,
     /// The pool to which the connection may return.
     pool: Option<Arc<Pool>>,
-    /// Whether the connection may be taken from hyper once that holds no bytes of the request: it is a plain socket, and the
-    /// request had no body, which might go on.
+    /// Whether the connection may be taken from hyper once hyper holds no bytes of the request. True if the connection
+    /// is a plain socket and the request has no body: an upload may continue during the response.
     may_take: bool,
     /// A frame of hyper, taken by [`Direct::prepare_move`], or trailers.
     peeked: Option<Peeked>,
     /// The place of the request, up to the end of its response.
     place: Option<RequestPlace>,
-    /// That of the response, if its window is wide.
+    /// The place of a response with a wide window.
     window: Option<RequestPlace>,
 }
 
@@ -53,7 +53,7 @@ type Peeked = Option<io::Result<Frame<Bytes>>>;
 
 enum Source {
     Ended,
-    /// A text of the proxy.
+    /// A text written by the proxy.
     Text(Bytes),
     Spawned(Incoming),
     Http1(Http1, Incoming),
@@ -96,7 +96,7 @@ impl ResponseBody {
         this
     }
 
-    /// As [`http1`](Self::http1), for a chunked body at whose start the connection is.
+    /// As [`http1`](Self::http1), for a connection at the start of a chunked body.
     pub(crate) fn chunked(chunked: Chunked, silence: Duration, pool: Option<Arc<Pool>>) -> Self {
         Self { pool, ..Self::new(Source::Chunked(Box::new(chunked)), None, silence) }
     }
@@ -106,13 +106,14 @@ impl ResponseBody {
         self.place = Some(place).filter(|_| !matches!(self.source, Source::Ended));
     }
 
-    /// Keeps the place of a wide window until the body ends, if it is one of HTTP/2 with more bytes than a narrow window.
+    /// Keeps the place of a wide window until the body ends, if this is an HTTP/2 body that is longer than a narrow
+    /// window.
     pub(crate) fn hold_window(&mut self, wide: Option<RequestPlace>, narrow: u64) {
         let needs_it = matches!(self.source, Source::Spawned(_)) && self.left.is_none_or(|left| left > narrow);
         self.window = wide.filter(|_| needs_it);
     }
 
-    /// Ends the body in order. Gives the connection back, and then the place.
+    /// Ends a complete body. Returns the connection to the pool, and then releases the place.
     fn end(&mut self) {
         let source = std::mem::replace(&mut self.source, Source::Ended);
         if let Some(pool) = self.pool.take() {
@@ -139,7 +140,7 @@ impl ResponseBody {
         error
     }
 
-    /// Returns whether the connection can be taken from hyper, and the rest is worth it.
+    /// Returns whether the connection can be taken from hyper and enough of the body remains.
     fn is_to_take(&self) -> bool {
         let is_settled = match &self.source {
             Source::Http1(connection, _) => connection.is_settled(),
@@ -151,7 +152,7 @@ impl ResponseBody {
     /// Takes the connection from hyper if it holds no frame.
     fn take(&mut self) {
         let Source::Http1(connection, body) = std::mem::replace(&mut self.source, Source::Ended) else { return };
-        // Its end would be an error of the body.
+        // hyper would report the end of the connection as an error of the body.
         drop(body);
         if let Some((stream, rest)) = connection.into_stream() {
             self.source = Source::Socket(Box::new(stream), rest, None);
@@ -246,7 +247,7 @@ impl ResponseBody {
             Some(Ok(frame)) => {
                 self.passed(frame.data_ref().map_or(0, Bytes::len));
                 let has_ended = match &self.source {
-                    // A stream of HTTP/2 may end after its last byte: with trailers, or with a frame of its own.
+                    // The end of an HTTP/2 stream may come after the last byte: with trailers, or in a separate frame.
                     Source::Spawned(body) => body.is_end_stream(),
                     _ => self.left == Some(0),
                 };

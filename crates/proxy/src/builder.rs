@@ -18,7 +18,7 @@ pub(crate) struct Options {
     pub(crate) timeout: Duration,
     pub(crate) silence: Duration,
     pub(crate) tunnel: Duration,
-    /// Of the connection of HTTP/2 that requests share.
+    /// Maximum age of a shared HTTP/2 connection.
     pub(crate) age: Duration,
     pub(crate) idle: usize,
     pub(crate) idle_timeout: Duration,
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     pub(crate) queue: (usize, Duration),
     pub(crate) heads: HeadLimits,
     pub(crate) breaker: (u32, Duration),
-    /// `None`: that of the client's connection.
+    /// `None`: the scheme of the client's connection.
     pub(crate) scheme: Option<HeaderValue>,
     pub(crate) forwarded: bool,
     pub(crate) stamps: HeaderMap,
@@ -75,12 +75,12 @@ impl ProxyBuilder {
         }
     }
 
-    /// Sets how connections to an upstream of `https:` are secured: the roots that are trusted, a certificate of this proxy,
-    /// versions. There is no default: which authorities speak for a server behind a proxy, often one of its own, is for the
-    /// operator to say.
+    /// Sets the TLS configuration for an `https:` upstream: the trusted roots, a client certificate of this proxy, the
+    /// TLS versions. There is no default, because only the operator knows which certificate authorities to trust:
+    /// servers behind a proxy often use a private one.
     ///
-    /// Sessions are kept by the configuration, and its clones. If it names no protocols (ALPN), HTTP/2 and HTTP/1.1 are
-    /// offered; name one to have no other.
+    /// The configuration and its clones share the TLS sessions. If it names no ALPN protocols, HTTP/2 and HTTP/1.1 are
+    /// offered. If it names some, only those are offered.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -107,33 +107,34 @@ impl ProxyBuilder {
         self
     }
 
-    /// Sets the time limit to connect, with the handshake of TLS; 5 s by default.
+    /// Sets the time limit for connecting, including the TLS handshake; 5 s by default.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.options.connect_timeout = limit;
         self
     }
 
-    /// Sets the time limit for the head of a response, which begins again with each piece of an upload; 30 s by default.
+    /// Sets the time limit for the head of a response; 30 s by default. Each piece of an upload restarts it.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.timeout = limit;
         self
     }
 
-    /// Sets the time that an upstream may pause in the body of a response; 5 minutes by default.
+    /// Sets how long an upstream may pause within the body of a response; 5 minutes by default.
     pub fn body_timeout(mut self, limit: Duration) -> Self {
         self.options.silence = limit;
         self
     }
 
-    /// Sets the time in which a tunnel may pass on no byte, after which it ends; 5 minutes by default. WebSockets that may be
-    /// quiet for longer need pings. Once one side has sent its end, the time is at most 10 s.
+    /// Sets the time after which a tunnel without traffic ends; 5 minutes by default. WebSockets that can be quiet for
+    /// longer need pings. After one side has ended its stream, the time is at most 10 s.
     pub fn tunnel_timeout(mut self, limit: Duration) -> Self {
         self.options.tunnel = limit;
         self
     }
 
-    /// Sets the age from which on the connection of HTTP/2 gets no more requests; 10 minutes by default. The next one opens
-    /// another, so that changes of addresses are seen; requests in progress end on the old one.
+    /// Sets the maximum age at which an HTTP/2 connection gets new requests; 10 minutes by default. The next request
+    /// opens a new connection, so the proxy follows changes of the upstream's addresses. Requests in progress finish on
+    /// the old connection.
     pub fn http2_age(mut self, limit: Duration) -> Self {
         self.options.age = limit;
         self
@@ -145,15 +146,16 @@ impl ProxyBuilder {
         self
     }
 
-    /// Sets the time after which an idle connection is not used, and soon closed; 60 s by default. Less than that of the upstream avoids most
-    /// requests that are sent twice.
+    /// Sets the time after which an idle connection is no longer used; 60 s by default. It is closed soon afterwards.
+    /// Set it below the idle timeout of the upstream: this avoids most repeated requests.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.options.idle_timeout = limit;
         self
     }
 
-    /// Sets the maximum number of requests at the upstream, up to the ends of their responses; tunnels count too. 10 000 by
-    /// default. Over HTTP/1.1 it is the maximum number of connections. Further requests [wait](Self::queue).
+    /// Sets the maximum number of requests in progress at the upstream. A request is in progress until its response has
+    /// ended. Tunnels count too. 10 000 by default. Over HTTP/1.1 it is the maximum number of connections. Further
+    /// requests [wait](Self::queue).
     pub fn requests(mut self, most: usize) -> Self {
         self.options.requests = most;
         self
@@ -166,28 +168,30 @@ impl ProxyBuilder {
         self
     }
 
-    /// Sets the bytes of the head of a response; 64 KiB by default. A larger one is answered with 502. Over HTTP/2 the
-    /// bytes count as [RFC 9113 §6.5.2](https://www.rfc-editor.org/rfc/rfc9113#section-6.5.2) says, with 32 for each field.
-    /// They also limit the trailers of a chunked body, together with all extensions and spaces behind the sizes of its
-    /// chunks.
+    /// Sets the maximum size of a response head in bytes; 64 KiB by default. A larger head causes a 502. Over HTTP/2
+    /// the size is computed as in [RFC 9113 §6.5.2](https://www.rfc-editor.org/rfc/rfc9113#section-6.5.2), with 32
+    /// bytes added for each field. For a chunked body, the same limit applies to the sum of the trailers, the chunk
+    /// extensions and the spaces after chunk sizes.
     pub fn response_head_bytes(mut self, bytes: usize) -> Self {
         self.options.heads.bytes = bytes;
         self
     }
 
-    /// Sets the number of fields of the head of a response; 100 by default. One with more is answered with 502.
+    /// Sets the maximum number of fields in a response head; 100 by default. A head with more causes a 502.
     pub fn response_head_fields(mut self, count: usize) -> Self {
         self.options.heads.fields = count;
         self
     }
 
-    /// Sets a circuit breaker: after so many failures in a row, at least 1, requests are answered with 503 and `Retry-After` for the
-    /// `back_off`. Then one request is sent, and its outcome decides. A failure is a connection that is refused, ended before
-    /// the head of a response, or without it in [time](Self::timeout); a response with any status is none. If there is no
-    /// outcome after another `back_off`, the next request takes its turn, and one without a body at once that of an upload.
+    /// Sets a circuit breaker. After `failures` failures in a row (at least 1), requests are answered with 503 and
+    /// `Retry-After` for the time `back_off`. Then one request is sent as a probe, and its outcome closes or reopens
+    /// the circuit. A failure is a refused connection, a connection that ends before the head of a response, or a head
+    /// that does not arrive in [time](Self::timeout). A response is not a failure, whatever its status. If the probe
+    /// has no outcome after another `back_off`, the next request becomes the probe. A request without a body replaces
+    /// an upload as the probe at once.
     ///
-    /// There is none by default: there is no other server to ask, and a client that knows a request that fails could close
-    /// the way of all others.
+    /// There is no circuit breaker by default, for two reasons. There is no other server to send requests to. And a
+    /// client that can make a request fail could open the circuit for all other clients.
     pub fn breaker(mut self, failures: u32, back_off: Duration) -> Self {
         self.options.breaker = (failures, back_off);
         self
@@ -200,14 +204,15 @@ impl ProxyBuilder {
         self
     }
 
-    /// Sets whether requests get `Forwarded` ([RFC 7239](https://www.rfc-editor.org/rfc/rfc7239)) too: the address of the
-    /// client, its `Host`, and the scheme. Not by default; a field of the client is passed on either way.
+    /// Sets whether requests get `Forwarded` ([RFC 7239](https://www.rfc-editor.org/rfc/rfc7239)) too: the address of
+    /// the client, its `Host`, and the scheme. Off by default. A `Forwarded` field sent by the client is always passed
+    /// on.
     pub fn forwarded(mut self, on: bool) -> Self {
         self.options.forwarded = on;
         self
     }
 
-    /// Adds a field to each response of the upstream. Replaces its fields of this name. `Content-Length` and
+    /// Adds a field to each response of the upstream, and removes other fields of the same name. `Content-Length` and
     /// `Transfer-Encoding`, which frame the body, are not allowed.
     pub fn response_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.options.stamps.append(name, value);
@@ -218,7 +223,7 @@ impl ProxyBuilder {
     pub(crate) fn options(&self) -> Result<Options, ConfigError> {
         let mut options = self.options.clone();
         if options.breaker.0 == 0 {
-            // A circuit that no failure opens would always be open.
+            // With a limit of 0 the circuit would always be open.
             return Err(ConfigError::new("breaker", "0 failures", "at least 1"));
         }
         if let Some(scheme) = &self.scheme {

@@ -1,7 +1,7 @@
 //! The chunked transfer coding (RFC 9112 §7.1), decoded in the memory into which it was read.
 //!
-//! A stream of tokens is one short chunk for each. hyper gives each chunk as a frame of its own; here all chunks of one
-//! read become one frame.
+//! A stream of tokens has one short chunk per token. hyper returns each chunk as a separate frame. Here all chunks of
+//! one read become one frame.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::stream::{Stream, inner};
 use millstream::internal::lease;
 
-/// Length of a read while the body comes in small pieces, and of one behind a read that was full.
+/// Length of a read while the body arrives in small pieces, and after a read that filled its buffer.
 const READ: usize = 8 << 10;
 const READ_MAX: usize = 64 << 10;
 
@@ -31,7 +31,7 @@ pub(crate) struct Chunked {
 }
 
 impl Chunked {
-    /// With the maximum length of all extensions and trailers, and the maximum number of trailers.
+    /// `extra_max` limits the total length of all extensions and trailers, `trailers_max` the number of trailers.
     pub(crate) fn new(stream: Stream, extra_max: usize, trailers_max: usize) -> Self {
         Self { stream, decoder: Decoder::new(extra_max), trailers_max, read_len: READ }
     }
@@ -48,7 +48,7 @@ impl Chunked {
             let is_full = lease.len() == self.read_len;
             self.read_len = if is_full { READ_MAX } else { READ };
             let (data, used) = self.decoder.decode(lease.contents()).map_err(invalid)?;
-            // Bytes behind the body are no answer to a request.
+            // Bytes after the body belong to no request.
             self.stream.unread(&lease.as_ref()[used..]);
             if !data.is_empty() {
                 return Poll::Ready(Ok(lease.freeze().slice(data)));
@@ -90,7 +90,7 @@ struct Decoder {
 /// The next byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkPlace {
-    /// A digit of the size, after so many.
+    /// A digit of the size, after this many digits.
     Size(u8),
     /// White space between the size and an extension or the end of the line.
     Space,
@@ -103,7 +103,7 @@ enum ChunkPlace {
     End,
 }
 
-/// Why a body is not one of chunks.
+/// Why a body is not a valid chunked body.
 #[derive(Debug, PartialEq, Eq)]
 struct Malformed(&'static str);
 
@@ -116,7 +116,7 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl Decoder {
-    /// With the maximum length of all extensions and trailers.
+    /// `room` limits the total length of all extensions and trailers.
     fn new(room: usize) -> Self {
         Self { place: ChunkPlace::Size(0), left: 0, trailers: Vec::new(), room }
     }
@@ -126,8 +126,8 @@ impl Decoder {
         self.place == ChunkPlace::End
     }
 
-    /// Decodes the next bytes of the body. Returns where the data of all chunks among them is now, and the number of bytes
-    /// that are of the body, which is less than all only at its end.
+    /// Decodes the next bytes of the body. Returns the range of the decoded data, and the number of bytes that belong
+    /// to the body. This number is less than `bytes.len()` only at the end of the body.
     fn decode(&mut self, bytes: &mut [u8]) -> Result<(Range<usize>, usize), Malformed> {
         let mut data = 0..0;
         let mut at = 0;
@@ -179,7 +179,7 @@ impl Decoder {
         })
     }
 
-    /// Counts a byte that is neither of a size nor of the data.
+    /// Counts a byte that belongs neither to a size nor to the data.
     fn extra(&mut self, place: ChunkPlace) -> Result<ChunkPlace, Malformed> {
         // The empty line at the end.
         if self.trailers != b"\r" && self.trailers != b"\r\n" {
@@ -188,7 +188,7 @@ impl Decoder {
         Ok(place)
     }
 
-    /// Returns the trailers, of which there are at most `most`; `None` without any.
+    /// Returns the trailers; `None` if there are none. Fails if there are more than `most`.
     fn trailers(&self, most: usize) -> Result<Option<HeaderMap>, Malformed> {
         let invalid = || Malformed("an invalid trailer");
         let mut fields = HeaderMap::new();

@@ -42,8 +42,8 @@ impl From<InjectError> for io::Error {
     }
 }
 
-/// An option of a [`Proxy`](super::Proxy) or an [`Injector`](super::Injector) has a value that it cannot have. Names the
-/// option, the value, and what is allowed.
+/// An option of a [`Proxy`](super::Proxy) or an [`Injector`](super::Injector) has an invalid value. The error names the
+/// option, the value, and the allowed values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     option: &'static str,
@@ -100,7 +100,7 @@ impl From<UpstreamError> for io::Error {
     }
 }
 
-/// A connection that is not secured. For the log: clients are told nothing of it.
+/// A connection could not be secured. This error goes to the log only, not to clients.
 #[cfg(feature = "__tls")]
 #[derive(Debug)]
 pub(crate) struct HandshakeError {

@@ -26,16 +26,19 @@ use super::request_body::{ALL_KEPT, OutBody, Upload};
 use super::stream::Stream;
 use super::tunnel::tunnel;
 
-/// What a client is told of a change to no protocol, or to one that may not be asked for.
+/// Text for the client if the upstream switches protocols without a request, or to a protocol that this proxy does not
+/// forward.
 const UNASKED: &str = "the server behind this proxy changed the protocol without a request";
 
-/// How often a request is sent again after connections of HTTP/2 that ended without it. An upstream that ends them after a few
-/// requests leaves out some of those that come together, each time.
+/// How often a request is sent again because an HTTP/2 connection ended before it was processed. This can happen
+/// several times in a row: an upstream that ends each connection after a few requests leaves some concurrent requests
+/// unprocessed each time.
 const AGAIN: usize = 16;
-/// How many of these another attempt costs, which is one more request for an upstream that refuses, or one more connection.
+/// Cost of any other attempt, in units of [`AGAIN`]. Such an attempt sends one more request to an upstream that refuses
+/// requests, or opens one more connection.
 const REFUSED: usize = 4;
 
-/// A proxy, as its clones share it.
+/// The part of a proxy that its clones share.
 pub(crate) struct ProxyShared {
     pub(crate) origin: Origin,
     pub(crate) options: Options,
@@ -69,7 +72,8 @@ impl ProxyShared {
         let place = match self.gate.try_enter() {
             Some(place) => place,
             None => {
-                // Otherwise it would wait for a refusal. A trial that is dropped has no effect.
+                // An open circuit refuses the request without waiting for a place. A trial that is dropped has no
+                // effect.
                 self.health.admit(has_body).map(drop).map_err(RequestFailure::Open)?;
                 Box::pin(self.gate.enter()).await.map_err(|Full| RequestFailure::Full)?
             }
@@ -78,7 +82,7 @@ impl ProxyShared {
         let Outgoing { request, upload, change } = outgoing;
         let mut answered = match change {
             None => self.send(request, upload.clone(), place).await,
-            // The rare ways have futures of their own, so that the common one is small.
+            // The rare cases have separate futures, so that the common future is small.
             Some(client) => Box::pin(self.upgrade(request, upload.clone(), client, place)).await,
         };
         if let Some(upload) = &upload {
@@ -89,7 +93,7 @@ impl ProxyShared {
         }
         match &answered {
             Ok(_) => trial.answered(),
-            // The client may be what is slow.
+            // The client may be the slow one.
             Err(RequestFailure::Timeout) if upload.is_some_and(|upload| !upload.has_ended()) => drop(trial),
             Err(failure) if failure.is_of_upstream() => trial.failed(),
             Err(_) => drop(trial),
@@ -107,8 +111,8 @@ impl ProxyShared {
         Ok(response)
     }
 
-    /// Sends a request by a kept connection, or by a new one. It is sent again if the upstream has certainly not processed it,
-    /// or if a kept connection fails and the request is idempotent.
+    /// Sends a request over a kept connection or a new one. Sends it again if the upstream has certainly not processed
+    /// it, or if a kept connection fails and the request is idempotent.
     async fn exchange(&self, mut request: Request<OutBody>, upload: Option<Arc<Upload>>) -> Answered {
         let (http2, wide) = self.http2.choose();
         let mut kept = self.reuse(http2);
@@ -166,22 +170,22 @@ impl ProxyShared {
         }
     }
 
-    /// Returns a connection that is there.
+    /// Returns an existing connection.
     fn reuse(&self, http2: &Http2) -> Option<UpstreamLink> {
         let shared = if self.origin.has_http2() { http2.current(self.options.age) } else { None };
         shared.map(UpstreamLink::Http2).or_else(|| self.pool.take().map(UpstreamLink::Http1))
     }
 
-    /// Returns the shared connection if there is one now, or a new one, and whether it was there.
+    /// Returns the shared connection if there is one now, or a new connection. The flag is `true` for an existing one.
     async fn connect(&self, http2: &Http2) -> Result<(UpstreamLink, bool), RequestFailure> {
         let mut connecting = None;
         if self.origin.expects_http2() {
-            // All wait for one connection.
+            // All requests wait for the same connection.
             let turn = timeout(self.origin.limit, http2.connecting()).await.map_err(|_| RequestFailure::Timeout)?;
             if let Some(sender) = http2.current(self.options.age) {
                 return Ok((UpstreamLink::Http2(sender), true));
             }
-            // Unless the first has agreed on HTTP/1.1.
+            // If the first connection has agreed on HTTP/1.1, requests do not wait for each other.
             connecting = Some(turn).filter(|_| self.origin.expects_http2());
         }
         let (stream, is_http2) = self.origin.connect(false).await?;
@@ -233,7 +237,7 @@ impl ProxyShared {
         let pool = persists.then(|| Arc::clone(&self.pool));
         let silence = self.options.silence;
         Ok(response.map(|body| {
-            // An upload may go on.
+            // An upload may continue during the response.
             if connection.holds_body() && upload.is_none() && !body.is_end_stream() {
                 ResponseBody::chunked(connection.into_chunked(body, self.options.heads), silence, pool)
             } else {
@@ -276,7 +280,8 @@ impl ProxyShared {
     ) -> Answered {
         into_http1(&mut request, &self.origin);
         if self.gate.is_exceeded_by(self.pool.len()) {
-            // An idle connection is closed, because it may be one that cannot change any more.
+            // Closes an idle connection to make room. It is not used for the request, because it may no longer be able
+            // to change its protocol.
             drop(self.pool.take());
         }
         let (stream, _) = self.origin.connect(true).await?;

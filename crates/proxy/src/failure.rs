@@ -15,13 +15,13 @@ use super::fields;
 use super::request_body::OutBody;
 use millstream::net::ConnectError;
 
-/// A request that has got no response from the upstream.
+/// A request that got no response from the upstream.
 pub(crate) enum RequestFailure {
     /// A request that this proxy does not pass on.
     Refused(StatusCode, &'static str),
     /// Too many requests are in progress.
     Full,
-    /// The circuit is open, for this time.
+    /// The circuit is open. The next request may be sent after this time.
     Open(Duration),
     Connect(ConnectError),
     #[cfg(feature = "__tls")]
@@ -51,7 +51,7 @@ impl RequestFailure {
         let fields = response.headers_mut();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         if let Self::Open(left) = self {
-            // In whole seconds, after which a request is sent.
+            // In whole seconds, rounded up.
             let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
             fields.insert(RETRY_AFTER, seconds.into());
         }
@@ -61,7 +61,7 @@ impl RequestFailure {
 
     fn report(&self) {
         let cause: &(dyn Error + 'static) = match self {
-            // Counted; a report of each would be a flood.
+            // These are counted only. Reporting each of them would flood the log.
             Self::Refused(..) | Self::Full | Self::Open(_) | Self::Upload(_) => return,
             Self::Connect(error) => error,
             #[cfg(feature = "__tls")]

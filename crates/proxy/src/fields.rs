@@ -26,28 +26,28 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 /// Returns the elements of a list field, without empty ones (RFC 9110 §5.6.1).
 fn words<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let words = fields.get_all(name).into_iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
-    // An element with other bytes is no reason to overlook its neighbours.
+    // Elements with other bytes are skipped; the elements beside them still count.
     let words = words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty() && word.is_ascii());
     words.filter_map(|word| std::str::from_utf8(word).ok())
 }
 
 /// Removes fields meant for the next hop only.
 pub(crate) fn remove_hop_by_hop(fields: &mut HeaderMap) {
-    // Most messages have none, and a look at all names costs less than a search for each of these.
+    // Most messages have none of them. One pass over all names costs less than a lookup of each of these names.
     if !fields.keys().any(|name| HOP_BY_HOP.contains(name)) {
         return;
     }
     let named: Vec<HeaderName> = words(fields, &CONNECTION).filter_map(|name| name.parse().ok()).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
-        // Of the message, whatever `Connection` says.
+        // These belong to the message, even if `Connection` names them.
         if *name != HOST && *name != CONTENT_LENGTH {
             fields.remove(name);
         }
     }
 }
 
-/// Returns the protocol that a message requests, or agrees, to change to. HTTP/2 is none of them: its requests would pass by
-/// this proxy.
+/// Returns the protocol to which a message requests to switch, or agrees to switch. HTTP/2 is excluded: its requests
+/// would bypass this proxy.
 pub(crate) fn upgrade(fields: &HeaderMap) -> Option<HeaderValue> {
     let asked = words(fields, &CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"));
     let is_http2 = words(fields, &UPGRADE).any(|word| word.eq_ignore_ascii_case("h2c"));
@@ -66,8 +66,8 @@ pub(crate) fn has_other_coding(fields: &HeaderMap) -> bool {
     fields.contains_key(TRANSFER_ENCODING) && (!is_chunked || codings.next().is_some())
 }
 
-/// Makes `Content-Length` one decimal number, if the message has it (RFC 9110 §8.6). Returns `false` if it has no valid one, or
-/// several.
+/// Makes `Content-Length` one decimal number, if the message has it (RFC 9110 §8.6). Returns `false` if the field is
+/// invalid or has several different values.
 pub(crate) fn normalize_length(fields: &mut HeaderMap) -> bool {
     let mut values = fields.get_all(CONTENT_LENGTH).iter();
     let Some(first) = values.next() else { return true };
@@ -87,18 +87,18 @@ pub(crate) fn normalize_length(fields: &mut HeaderMap) -> bool {
 
 fn number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii();
-    // Parsing alone would take a sign.
+    // `parse` would also accept a sign.
     text.iter().all(u8::is_ascii_digit).then(|| std::str::from_utf8(text).ok()?.parse().ok())?
 }
 
-/// Removes from trailers what may not be among them (RFC 9110 §6.5.1), and what HTTP/2 forbids everywhere.
+/// Removes fields that are not allowed in trailers (RFC 9110 §6.5.1), and fields that HTTP/2 forbids everywhere.
 pub(crate) fn clean_trailers(trailers: &mut HeaderMap) {
     remove_hop_by_hop(trailers);
     trailers.remove(CONTENT_LENGTH);
     trailers.remove(HOST);
 }
 
-/// Removes fields that servers of CGI, WSGI and PHP cannot tell from those that this proxy sets.
+/// Removes fields that CGI, WSGI and PHP servers cannot distinguish from the fields that this proxy sets.
 fn remove_lookalikes(fields: &mut HeaderMap) {
     let is_set = |name: &str| [FORWARDED_FOR, FORWARDED_PROTO].iter().any(|set| set.as_str() == name);
     let is_lookalike = |name: &&HeaderName| name.as_str().contains('_') && is_set(&name.as_str().replace('_', "-"));
@@ -134,7 +134,7 @@ pub(crate) fn expects_continue(fields: &HeaderMap) -> bool {
     words(fields, &EXPECT).any(|word| word.eq_ignore_ascii_case("100-continue"))
 }
 
-/// Requests, or agrees to, a change of protocol.
+/// Sets the fields that request a change of protocol, or agree to it.
 pub(crate) fn set_upgrade(fields: &mut HeaderMap, protocol: HeaderValue) {
     fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     fields.insert(UPGRADE, protocol);
@@ -150,8 +150,8 @@ pub(crate) fn add_via(fields: &mut HeaderMap, version: Version) {
     fields.append(VIA, HeaderValue::from_static(via));
 }
 
-/// Turns the fields of a client's request into those for the upstream. The host is in its field then, and `TE` is that of
-/// HTTP/2. With `forwarded`, the field of RFC 7239 is added too.
+/// Turns the fields of a client's request into those for the upstream. Afterwards `Host` has the host, and `TE` has at
+/// most the value that HTTP/2 allows. With `forwarded`, `Forwarded` (RFC 7239) is added too.
 pub(crate) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, scheme: &HeaderValue, forwarded: bool) {
     let version = request.version();
     let trailers = words(request.headers(), &TE).any(|word| word.eq_ignore_ascii_case("trailers"));
@@ -181,8 +181,8 @@ pub(crate) fn forward<B>(request: &mut Request<B>, client: Option<IpAddr>, schem
     }
 }
 
-/// Appends this hop to `Forwarded` (RFC 7239 §4): the client, the host that it asked for, and the scheme. What is no token
-/// is quoted.
+/// Appends this hop to `Forwarded` (RFC 7239 §4): the client, the requested host, and the scheme. A value that is not a
+/// token is quoted.
 fn add_forwarded(fields: &mut HeaderMap, client: Option<IpAddr>, scheme: &HeaderValue) {
     let mut hop = Vec::new();
     match client {
@@ -205,7 +205,7 @@ fn add_forwarded(fields: &mut HeaderMap, client: Option<IpAddr>, scheme: &Header
             hop.push(b'"');
         }
     }
-    // Another line is another element of the list (RFC 9110 §5.2).
+    // A further field line adds an element to the list (RFC 9110 §5.2).
     fields.append(FORWARDED, HeaderValue::from_maybe_shared(hop).expect("internal: bytes of fields"));
 }
 

@@ -1,4 +1,4 @@
-//! The number of requests at the upstream, and of those that wait.
+//! Limits the number of requests in progress at the upstream, and the number of waiting requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// The place of a request. Over HTTP/1.1 it is also that of its connection: a request takes an idle one first, and a
-/// connection becomes idle before its place is free. So there are never more connections than places.
+/// The place of a request. Over HTTP/1.1 the place also stands for the connection: a request takes an idle connection
+/// first, and a connection becomes idle before its place is released. So there are never more connections than places.
 pub(crate) type RequestPlace = OwnedSemaphorePermit;
 
 pub(crate) struct Gate {
@@ -20,7 +20,7 @@ pub(crate) struct Gate {
     refused: AtomicU64,
 }
 
-/// No place was free in time, or too many requests wait already.
+/// No place became free in time, or too many requests were waiting already.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 

@@ -1,7 +1,8 @@
 //! A connection that gives hyper the head of a chunked response without its body.
 //!
 //! hyper decodes the first bytes of a body together with the head. It has no way to stop, and does not show its place
-//! in a chunk. So a head that announces chunks is cut off here. The owner of the connection reads the body, or lets hyper.
+//! in a chunk. So hyper gets only the head if it announces chunks. Then the owner of the connection reads the body, or
+//! lets hyper read it.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -15,7 +16,7 @@ use super::stream::{Stream, inner};
 use millstream::internal::Owed;
 use millstream::internal::lease;
 
-/// Maximum length of a head that is cut off.
+/// Maximum length of a head that is passed on without its body.
 const HEAD: usize = 8 << 10;
 
 /// hyper reads as from any stream.
@@ -29,8 +30,9 @@ const HELD: u8 = 2;
 pub(crate) struct HeadFirst {
     stream: Stream,
     hold: BodyHold,
-    /// Whether the upstream takes no more bytes. Further ones are dropped, because hyper reads nothing after an error, and the
-    /// upstream may have answered before. If it has not, its end is read.
+    /// Whether the upstream accepts no more bytes. Further bytes are dropped instead of failing the write: after a
+    /// write error hyper reads nothing, and the upstream may already have sent a response. If it has not, the read
+    /// finds the end of the stream.
     is_deaf: bool,
 }
 
@@ -46,7 +48,7 @@ struct HoldState {
 }
 
 impl BodyHold {
-    /// For a connection by which hyper has sent nothing.
+    /// For a connection over which hyper has sent nothing yet.
     pub(crate) fn new() -> Self {
         let held = HoldState::default();
         held.owed.reset();
@@ -59,12 +61,13 @@ impl BodyHold {
         self.0.owed.begin();
     }
 
-    /// Records that hyper was given a frame of the request that it writes with so many bytes.
+    /// Records that hyper was given a frame of the request. hyper writes `bytes` bytes for it.
     pub(crate) fn gave(&self, bytes: u64) {
         self.0.owed.gave(bytes);
     }
 
-    /// Returns whether hyper holds no bytes of the request. It gives none of them back with the connection.
+    /// Returns whether hyper holds no bytes of the request. Such bytes would be lost when the connection is taken from
+    /// hyper.
     pub(crate) fn is_settled(&self) -> bool {
         self.0.owed.is_settled()
     }
@@ -77,7 +80,7 @@ impl BodyHold {
         self.0.place.store(place, Ordering::Relaxed);
     }
 
-    /// Returns whether the body is held back. Then hyper has read nothing of it.
+    /// Returns whether the body is held back. If so, hyper has read nothing of it.
     pub(crate) fn is_held(&self) -> bool {
         self.place() == HELD
     }
@@ -97,7 +100,7 @@ impl HeadFirst {
         self.stream
     }
 
-    /// Turns the error of a peer that has gone into the success of `all`.
+    /// Turns the write error of a closed peer into success: all bytes count as written, and `all` is returned.
     fn unless_deaf<T>(&mut self, written: Poll<io::Result<T>>, all: T) -> Poll<io::Result<T>> {
         match written {
             Poll::Ready(Err(error)) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
@@ -128,8 +131,8 @@ impl HeadFirst {
     }
 }
 
-/// Returns the length of a whole head that announces chunks. hyper finds the same end: each line ends with CRLF, and an
-/// interim response, which another head follows, is not cut off.
+/// Returns the length of a complete head that announces chunks. hyper finds the same end, because each line must end
+/// with CRLF. Interim responses are not matched, because another head follows them.
 fn chunked_head(bytes: &[u8]) -> Option<usize> {
     if !bytes.starts_with(b"HTTP/1.1 ") || bytes.get(9) == Some(&b'1') {
         return None;

@@ -8,8 +8,9 @@
 //!     └────────────────────────────it is answered───────┘
 //! ```
 //!
-//! 1. While half-open, one request at a time is sent. Its place is taken after the back-off, and at once from an upload by a
-//!    request without a body, so that a slow upload keeps no others out. Who has lost the place has no effect any more.
+//! 1. While half-open, one request at a time is sent: the probe. Another request replaces it after the back-off. A
+//!    request without a body replaces an upload at once, so that a slow upload does not block the circuit. The outcome
+//!    of a replaced probe has no effect.
 //! 2. Requests that were sent before the circuit opened neither close nor open it again.
 //! 3. A request whose client leaves is neither a failure nor an answer.
 
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 use super::state::Circuit;
 
 pub(crate) struct Health {
-    /// Failures in a row that open the circuit; `u32::MAX`: none do.
+    /// Failures in a row that open the circuit. `u32::MAX`: the circuit never opens.
     most: u32,
     back_off: Duration,
     failures: AtomicU32,
@@ -101,7 +102,7 @@ impl Health {
     }
 
     fn open(&self, opened: &mut Opened) {
-        // A back-off that exceeds the clock is one of 30 years.
+        // A back-off beyond the range of the clock is shortened to 30 years.
         let now = Instant::now();
         let until = now.checked_add(self.back_off).unwrap_or(now + Duration::from_secs(1_000_000_000));
         opened.until = Some(until);
@@ -110,7 +111,7 @@ impl Health {
 }
 
 impl Opened {
-    /// Returns whether a request has the place of the probe.
+    /// Returns whether this request is the current probe.
     fn is_place_of(&self, trial: &Trial<'_>) -> bool {
         self.probe.as_ref().map(|probe| probe.number) == trial.probe
     }
@@ -121,7 +122,8 @@ impl Trial<'_> {
     pub(crate) fn answered(self) {
         let health = self.health;
         if self.probe.is_some() {
-            // The lock is held for both: a failure in between would open a circuit without failures, which no probe closes.
+            // The lock is held for both changes. A failure between them would open a circuit with a failure count of 0,
+            // which no probe closes.
             let mut opened = health.opened();
             if opened.is_place_of(&self) {
                 opened.until = None;
@@ -151,7 +153,8 @@ impl Trial<'_> {
             if failures >= health.most {
                 health.open(&mut opened);
             }
-            // Read without the lock: last, so that who sees it sees the open circuit.
+            // Stored last, because it is read without the lock: a reader that sees the new count finds the circuit
+            // open.
             health.failures.store(failures, Ordering::Relaxed);
         }
     }

@@ -1,5 +1,5 @@
-//! An HTTP/1 connection to the upstream. hyper speaks for it; it is polled by the request that uses it, not by a task of
-//! its own, so that a head or a frame needs no wake-up between tasks.
+//! An HTTP/1 connection to the upstream, driven by hyper. The request that uses the connection polls it. There is no
+//! separate task, so a head or a frame needs no wake-up between tasks.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -22,12 +22,12 @@ use millstream::internal::Framing;
 /// Bytes of a response that hyper reads ahead of the client.
 const AHEAD: usize = 64 << 10;
 
-/// In a box, because it moves between the pool, the request and the body of the response.
+/// Boxed, because it moves between the pool, the request and the body of the response.
 pub(crate) struct Http1(Box<Http1Inner>);
 
 struct Http1Inner {
     sender: SendRequest<OutBody>,
-    /// `None` after its end: hyper gives back what it has not sent when the connection is dropped.
+    /// `None` after its end: hyper gives an unsent request back when the connection is dropped.
     connection: Option<Connection<HeadFirst, OutBody>>,
     hold: BodyHold,
     is_plain: bool,
@@ -73,8 +73,8 @@ impl Http1 {
         }
     }
 
-    /// Returns whether the connection may carry a request, after it was polled without a waker, because its last user
-    /// has gone.
+    /// Polls the connection and returns whether it may carry a request. Polls without a waker, because the connection
+    /// has no user now.
     pub(crate) fn poll_idle(&mut self) -> bool {
         self.poll(&mut Context::from_waker(Waker::noop()));
         self.is_ready()
@@ -90,8 +90,8 @@ impl Http1 {
         &mut self,
         mut request: Request<OutBody>,
     ) -> Result<Response<Incoming>, TrySendError<Request<OutBody>>> {
-        // Only the connection makes progress, and the response is looked for whenever it has been polled. So the response
-        // needs no waker, which would have the task polled twice; nor may it be held back by the task's budget then.
+        // Only polling the connection makes progress, and the response is polled after it each time. So the response
+        // needs no waker, which would cause a second poll of the task. It is also polled outside of the task's budget.
         self.0.hold.begin();
         let length = request.body().size_hint().exact();
         let framing = Framing::of_request(request.headers(), length);
@@ -104,8 +104,8 @@ impl Http1 {
         .await
     }
 
-    /// Returns whether the response has a chunked body of which hyper has read nothing, and hyper holds nothing of the
-    /// request: an upstream may answer before it has received all of it.
+    /// Returns whether the response has a chunked body of which hyper has read nothing, and hyper holds no bytes of the
+    /// request. hyper may hold some, because an upstream may answer before it has received the whole request.
     pub(crate) fn holds_body(&self) -> bool {
         self.0.connection.is_some() && self.0.hold.is_held() && self.is_settled()
     }
@@ -129,21 +129,22 @@ impl Http1 {
         sender.send_request(request).await
     }
 
-    /// Returns whether the bytes of a body are on the socket as they are.
+    /// Returns whether the socket carries the bytes of a body unencrypted.
     pub(crate) fn is_plain(&self) -> bool {
         self.0.is_plain
     }
 
     /// Takes the connection from hyper, at the start of a chunked body that is held.
     pub(crate) fn into_chunked(self, body: Incoming, limits: HeadLimits) -> Chunked {
-        // Its end would be an error of the body.
+        // hyper would report the end of the connection as an error of the body.
         drop(body);
         let (mut stream, rest) = self.into_stream().expect("internal: a connection that holds a body");
         stream.unread(&rest);
         Chunked::new(stream, limits.bytes, limits.fields)
     }
 
-    /// Takes the connection from hyper, with the bytes that it has read and not used; `None` if it has ended.
+    /// Takes the connection from hyper, with the bytes that hyper has read but not used; `None` if the connection has
+    /// ended.
     pub(crate) fn into_stream(self) -> Option<(Stream, Bytes)> {
         let parts = self.0.connection?.into_parts();
         Some((parts.io.into_inner(), parts.read_buf))

@@ -1,8 +1,8 @@
-//! The connections to an upstream that speaks HTTP/2, which all requests share.
+//! HTTP/2 connections to the upstream. All requests share them.
 //!
-//! Most requests share one connection whose windows are wide enough for a distant upstream: a response carries
-//! [`WIDE`] bytes in each round trip, and as many are in memory if its client reads slower than the upstream sends. While
-//! [`WIDE_RESPONSES`] are in progress, further requests share a second connection with narrow windows.
+//! Most requests share one connection whose windows are wide enough for a distant upstream: a response can transfer
+//! [`WIDE`] bytes per round trip. If its client reads more slowly than the upstream sends, up to [`WIDE`] bytes are in
+//! memory. While [`WIDE_RESPONSES`] are in progress, further requests share a second connection with narrow windows.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,12 +23,15 @@ const WIDE: u32 = 4 << 20;
 pub(crate) const NARROW: u32 = 64 << 10;
 /// Responses with [`WIDE`] windows. Together they hold at most 256 MiB.
 const WIDE_RESPONSES: usize = 64;
-/// The same of all responses: as much as possible, because the readers of some must not stop the others.
+/// The same for all responses together. This is the maximum, so that slow readers of some responses do not stop the
+/// others.
 const ALL_WINDOWS: u32 = i32::MAX as u32;
-/// Silence after which the connection is tested while it has requests, so that a host that vanishes is noticed.
+/// Time without received bytes after which a connection with requests is tested by a PING. This detects a host that has
+/// vanished.
 const PING: Duration = Duration::from_secs(20);
 
-/// Requests on a connection whose settings have not arrived. The upstream refuses those above its limit.
+/// Maximum number of requests on a connection whose SETTINGS have not arrived. The upstream would refuse requests above
+/// its limit.
 const AT_FIRST: usize = 1;
 
 #[derive(Clone)]
@@ -78,8 +81,8 @@ struct Current {
     last: u64,
 }
 
-/// Forgets a connection when its task ends. hyper gives back a request that it did not take before the end when no sender of
-/// the connection is left.
+/// Forgets a connection when its task ends. hyper gives back a request that it has not taken only when all senders of
+/// the connection are dropped.
 struct Ends {
     current: Arc<Mutex<Current>>,
     number: u64,
@@ -94,7 +97,7 @@ impl Drop for Ends {
 fn forget(current: &Mutex<Current>, number: u64) {
     let forgotten =
         current.lock().unwrap_or_else(PoisonError::into_inner).sender.take_if(|current| current.number == number);
-    // Without the lock: the last sender wakes a request.
+    // Dropped without the lock, because dropping the last sender wakes a request.
     drop(forgotten);
 }
 
@@ -112,7 +115,7 @@ impl Http2 {
         self.lock().sender.clone().filter(|current| !current.sender.is_closed() && current.since.elapsed() < age)
     }
 
-    /// Waits for the others that connect. The next one is the first to look whether they have succeeded.
+    /// Waits until no other request is connecting. The caller then checks whether there is a connection.
     pub(crate) async fn connecting(&self) -> MutexGuard<'_, ()> {
         self.connecting.lock().await
     }
@@ -137,7 +140,7 @@ impl Http2 {
         let ends = Ends { current: Arc::clone(&self.current), number: sender.number };
         tokio::spawn(async move {
             let _ends = ends;
-            // Its error is that of its requests.
+            // The requests return its error.
             let _ = connection.await;
         });
         Ok(sender)
@@ -152,7 +155,7 @@ impl Http2 {
 /// Sends a request and receives the head of its response.
 pub(crate) async fn send(mut sender: Sender, request: Request<OutBody>) -> Result<Response<Incoming>, RequestFailure> {
     let answered = sender.sender.try_send_request(request);
-    // A sender that is kept while the request waits would hold the request, if the connection ends before hyper takes it.
+    // If the connection ends before hyper takes the request, hyper gives it back only when all senders are dropped.
     drop(sender);
     answered.await.map_err(|mut failed| match failed.take_message() {
         Some(request) => RequestFailure::Unsent(Box::new(request)),
@@ -160,13 +163,13 @@ pub(crate) async fn send(mut sender: Sender, request: Request<OutBody>) -> Resul
     })
 }
 
-/// Whether the upstream has processed a request that failed.
+/// Whether the upstream has processed a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Processed {
     Maybe,
-    /// It was not, because the upstream ends the connection (RFC 9113 §6.8).
+    /// Not processed: the upstream has ended the connection (RFC 9113 §6.8).
     Unseen,
-    /// It was not, because the upstream refused its stream (RFC 9113 §8.7).
+    /// Not processed: the upstream has refused the stream (RFC 9113 §8.7).
     Refused,
 }
 
@@ -178,12 +181,12 @@ pub(crate) fn processed(error: &hyper::Error) -> Processed {
     }
 }
 
-/// Returns whether only the stream of a request has failed, and not its connection.
+/// Returns whether only the stream of the request has failed, and not the connection.
 pub(crate) fn is_of_stream(error: &hyper::Error) -> bool {
     of_frames(error).is_some_and(|error| !error.is_go_away())
 }
 
-/// Returns the error of HTTP/2 itself. The streams that a received GOAWAY does not cover have it as their error, and no others.
+/// Returns the HTTP/2 error. It is a GOAWAY exactly for the streams that a received GOAWAY reports as not processed.
 fn of_frames(error: &hyper::Error) -> Option<&h2::Error> {
     std::error::Error::source(error)?.downcast_ref()
 }

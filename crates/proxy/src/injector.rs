@@ -19,11 +19,10 @@ const DEFAULT_LIMIT: usize = 64 << 10;
 /// case. Fields of the same name are not replaced. The message's own lines may end with LF alone ([RFC 9112 §2.2]).
 /// Folded lines and empty lines before the message pass unchanged.
 ///
-/// Interim responses (1xx other than 101) pass unchanged, and the first final response gets the lines. Interim
-/// responses have no body ([RFC 9110 §15.2]), so their end is known. The end of other bodies depends on fields, on the
-/// request or on the end of the stream ([RFC 9112 §6.3]): all bytes after the head pass unchanged. To add lines to
-/// every message of a connection, the caller parses the framing, feeds a message up to its last byte, and calls
-/// [`reset`](Self::reset).
+/// Interim responses (1xx except 101) pass unchanged; the first final response gets the lines. Interim responses have
+/// no body ([RFC 9110 §15.2]), so their end is known. The end of other bodies depends on fields, on the request or on
+/// the end of the stream ([RFC 9112 §6.3]): all bytes after the head pass unchanged. To add lines to every message of a
+/// connection, the caller parses the framing, feeds a message up to its last byte, and calls [`reset`](Self::reset).
 ///
 /// Only [`new`](Self::new) allocates. Clones share the lines: create one injector and clone it for each connection.
 ///
@@ -49,7 +48,7 @@ const DEFAULT_LIMIT: usize = 64 << 10;
 /// [RFC 9110 §15.2]: https://www.rfc-editor.org/rfc/rfc9110#section-15.2
 #[derive(Clone, Debug)]
 pub struct Injector {
-    /// The lines, followed by a CR for the case that the CR of the empty line was held back.
+    /// The lines, followed by a CR. The CR is used if the CR of the empty line was held back.
     lines: Arc<[u8]>,
     limit: usize,
     /// `None` after the end of the head.

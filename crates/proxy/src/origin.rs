@@ -17,7 +17,7 @@ pub(crate) struct Origin {
     pub(crate) limit: Duration,
     #[cfg(feature = "__tls")]
     secure: Option<Secure>,
-    /// Whether the last connection that could have agreed on HTTP/2 has not.
+    /// Whether the last connection that offered HTTP/2 agreed on HTTP/1.1.
     chose_http1: AtomicBool,
 }
 
@@ -50,12 +50,12 @@ impl Origin {
         self.upstream.is_http2()
     }
 
-    /// Returns whether the next connection should be waited for, because it will probably be shared.
+    /// Returns whether requests should wait for a connection in progress, because they can probably share it.
     pub(crate) fn expects_http2(&self) -> bool {
         self.has_http2() && !self.chose_http1.load(Ordering::Relaxed)
     }
 
-    /// Connects; with `http1`, for HTTP/1.1 only. Also returns whether HTTP/2 is spoken.
+    /// Connects; with `http1`, for HTTP/1.1 only. Also returns whether the connection uses HTTP/2.
     pub(crate) async fn connect(&self, http1: bool) -> Result<(Stream, bool), RequestFailure> {
         let connecting = self.upstream.connect(self.limit);
         #[cfg(feature = "__tls")]

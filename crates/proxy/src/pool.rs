@@ -38,7 +38,7 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the connection that was used last, so that the others become old.
+    /// Takes the most recently used connection, so that surplus connections reach the idle limit.
     pub(crate) fn take(&self) -> Option<Http1> {
         loop {
             let (mut connection, since) = self.idle().connections.pop()?;
@@ -63,7 +63,7 @@ impl Pool {
         }
     }
 
-    /// Closes the connections that are old, or that the upstream has closed. Returns whether there are others.
+    /// Closes connections that are idle for too long or closed by the upstream. Returns whether connections remain.
     fn reap(&self) -> bool {
         let mut at = 0;
         loop {
@@ -72,7 +72,8 @@ impl Pool {
                 idle.has_reaper = !idle.connections.is_empty();
                 return idle.has_reaper;
             }
-            // One at a time, so that requests find the others meanwhile. They take and add the last ones.
+            // Removes one connection at a time, so that requests can take the others meanwhile. Requests take and add
+            // connections at the end of the list.
             let (mut connection, since) = idle.connections.remove(at);
             drop(idle);
             if since.elapsed() < self.limit && connection.poll_idle() {
@@ -101,7 +102,7 @@ async fn reap(reaping: Reaping, limit: Duration) {
     }
 }
 
-/// Lets the pool start another reaper when this one ends, also with its runtime, which may end before it begins.
+/// Lets the pool start another reaper when this one is dropped. The runtime may drop it before its first poll.
 struct Reaping(Weak<Pool>);
 
 impl Drop for Reaping {

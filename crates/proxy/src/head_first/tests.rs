@@ -34,7 +34,7 @@ async fn a_response_is_read_although_the_upstream_takes_no_more() {
     let mut connection = Pin::new(&mut connection);
     let answer = b"HTTP/1.1 413 Content Too Large\r\n\r\n";
     upstream.write_all(answer).unwrap();
-    // The response is read later than the connection is reset, by bytes that arrive after the end.
+    // The response is read after the connection was reset, because bytes arrived after its end.
     drop(upstream);
     for _ in 0..100 {
         let written = poll_fn(|cx| rt::Write::poll_write(connection.as_mut(), cx, b"upload")).await;

@@ -32,7 +32,7 @@ async fn a_connection_stays_with_hyper_while_that_holds_a_part_of_the_request() 
         let mut response = connection.send(request(field)).await.map_err(TrySendError::into_error).unwrap();
         assert_eq!((connection.holds_body(), connection.is_settled()), (is_settled, is_settled), "{field}");
 
-        // The rest of the request is sent.
+        // This sends the rest of the request.
         connection.release();
         let reads = tokio::spawn(async move {
             let (mut got, mut piece) = (Vec::new(), vec![0; 64 << 10]);
