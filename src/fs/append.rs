@@ -34,8 +34,9 @@ pub async fn append(path: impl AsRef<Path>, bytes: impl Into<Bytes>) -> Result<(
 
 /// Options for appending to a file.
 ///
-/// Appending is one job on the blocking pool and, unless the disk accepts less, one write with `O_APPEND`: bytes of
-/// other writers come before or after these, not between, except on network file systems.
+/// Appending is one job on the blocking pool. It is one write with `O_APPEND`, unless the kernel accepts only a part.
+/// Except on network file systems, bytes of other writers come before or after the bytes of one write, not between
+/// them.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is done until `run`"]
 pub struct Append(Change);

@@ -1,7 +1,7 @@
 //! Moves the contents of one file into another.
 //!
-//! Each method continues where the previous one stopped, for any reason: the last method meets an error of the disk
-//! again and reports it.
+//! Each method continues where the previous one stopped, whatever the reason. If the disk has failed, the last method
+//! gets the error again and reports it.
 
 use std::fmt;
 use std::io;

@@ -17,16 +17,16 @@ pub(crate) enum Filled {
     Part,
 }
 
-/// Whether random reads of a file look at the page cache before they go to the ring. A look that finds nothing costs four
-/// times a read by the ring among 32: the kernel begins to read the page by a request of its own to the disk before it
-/// answers `EAGAIN`. Exact counts do not matter, so races are no harm.
+/// Decides whether a random read of a file looks into the page cache before it goes to the ring. A look that finds
+/// nothing costs four times as much as one of 32 reads by the ring, because the kernel sends a separate disk request
+/// for the page before it returns `EAGAIN`. Exact counts do not matter, so races are harmless.
 #[derive(Debug, Default)]
 pub(super) struct Looks(AtomicU8);
 
 impl Looks {
-    /// Number of looks in a row that find nothing, after which reads leave them out.
+    /// Number of failed looks in a row after which reads skip the look.
     const MISSES: u8 = 4;
-    /// Number of reads without a look, after which one looks again.
+    /// Number of reads without a look after which a read looks again.
     const PAUSE: u8 = 127;
 
     /// Returns whether the next read looks.
@@ -62,7 +62,7 @@ pub(crate) fn fill(lease: &mut Lease, file: BorrowedFd<'_>, offset: u64, len: us
     Ok(Filled::Whole)
 }
 
-/// Does the same as [`fill`], and leaves no page in the page cache that a read-ahead has brought there. Fails with
+/// Does the same as [`fill`], but does not leave pages in the page cache that read-ahead has loaded. Fails with
 /// `EOPNOTSUPP` if the kernel or the file system does not support it.
 pub(crate) fn fill_uncached(lease: &mut Lease, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Filled> {
     while lease.len() < len {

@@ -1,4 +1,4 @@
-//! Options that all changes of a file have.
+//! Options shared by all changes of a file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,8 +34,8 @@ impl Change {
         Target::open(&self.path, self.follow_link)
     }
 
-    /// Opens the file, or creates it with the permissions `mode` less the umask. Also returns whether its new name may
-    /// not be on the disk yet. Calls `looked` after each look-up.
+    /// Opens the file, or creates it with the permissions `mode` less the umask. Also returns whether the new name may
+    /// be missing on the disk. Calls `looked` after each look-up.
     pub(super) fn open_or_create(
         &self,
         access: Access,

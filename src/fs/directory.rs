@@ -11,12 +11,12 @@ use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::status::FileType;
 
-/// Type of a file as the names of its directory tell it.
+/// Type of a file as reported in its directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
     Directory,
-    /// A link that is followed, or the file system does not tell.
+    /// The entry is a link that is followed, or the file system does not report the type.
     Unknown,
 }
 
@@ -29,7 +29,8 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory at `path` beneath `root`, with its rule for links. Fails with `ENOTDIR` for another file.
+    /// Opens the directory at `path` beneath `root`, with the link policy of `root`. Fails with `ENOTDIR` if it is not
+    /// a directory.
     pub(crate) fn open_blocking(root: &Root, path: &Path) -> io::Result<Self> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let fd = root.open_any_blocking(path)?;

@@ -35,9 +35,9 @@ use crate::sys::{call, transfer};
 /// Maximum length of a read that is tried at once, so that it delays no other task: about 10 us of copying.
 pub(super) const NOW_MAX: usize = 64 << 10;
 
-// Path of a single operation in the mode `Auto`. With io_uring an operation starts when it is submitted if the kernel
-// can complete it without blocking; otherwise no thread runs until it completes. Operations for which the kernel always
-// uses a thread gain nothing over the pool: buffered writes on most file systems, syncs, changes of length.
+// Path of a single operation in the mode `Auto`. With io_uring, an operation that does not block completes during the
+// submission; for other reads, no thread is occupied while they wait. Operations for which the kernel always uses a
+// thread gain nothing over the pool: buffered writes on most file systems, syncs, changes of length.
 const READ: Alone = Alone::Ring;
 const WRITE: Alone = Alone::Pool;
 pub(super) const CHANGE: Alone = Alone::Pool;
@@ -65,21 +65,22 @@ pub(super) const OPEN: Alone = Alone::Pool;
 ///
 /// # I/O path
 ///
-/// Bytes in the page cache are read at once, up to 64 KiB, on the same thread. Everything else uses io_uring, together
-/// with operations of other tasks in the same turn, or the blocking pool; see [`runtime::Io`](crate::runtime::Io). Where
-/// there is io_uring, four reads in a row that are not in the page cache send the reads behind them to it at once. Every
-/// 128th of these looks into the page cache first, and ends this if it finds its bytes. A runtime thread never blocks on
-/// the disk. The status of an open file is also read at once: local file systems have it in memory, a network file
-/// system may ask its server.
+/// Reads of up to 64 KiB that are in the page cache complete at once, on the same thread. Everything else uses
+/// io_uring, together with operations of other tasks in the same turn, or the blocking pool; see
+/// [`runtime::Io`](crate::runtime::Io). With io_uring, after four reads in a row that were not in the page cache,
+/// further reads of the file skip the page cache look-up and go to the ring. Every 128th of them still looks into the
+/// page cache; if it finds its bytes, the next reads look again too. A runtime thread never blocks on the disk. The
+/// status of an open file is also read at once: local file systems have it in memory. A network file system may ask its
+/// server.
 ///
-/// Three things can hold a runtime thread, or fail:
+/// Some operations can block a runtime thread, or fail:
 ///
 /// * One read of hundreds of MiB by io_uring: if the bytes are in the page cache, the kernel copies them during the
 ///   submission. Read long ranges in parts, or by a [`FileReader`](super::FileReader).
 /// * A file system whose server is a process (FUSE, [fuse(4)](https://man7.org/linux/man-pages/man4/fuse.4.html)): opening
 ///   a file waits for its answer on the runtime thread, except with [`Io::Epoll`](crate::runtime::Io::Epoll).
-/// * A file that was opened with `O_DIRECT`, for [`from_std`](Self::from_std): offsets, lengths and buffers are not aligned
-///   for it, and reads and writes may fail with `EINVAL`
+/// * A file that was opened with `O_DIRECT` and passed to [`from_std`](Self::from_std). This crate does not align
+///   offsets, lengths and buffers, so reads and writes may fail with `EINVAL`
 ///   ([open(2)](https://man7.org/linux/man-pages/man2/open.2.html)).
 ///
 /// # Errors
@@ -90,18 +91,18 @@ pub(super) const OPEN: Alone = Alone::Pool;
 ///
 /// # Cancel safety
 ///
-/// Dropping a future asks the kernel to cancel the operation. **That does not undo it:** it may have been done, in part
-/// or in full, or may still be done, and its result is lost. Its memory and descriptor are kept until it has ended.
+/// Dropping a future asks the kernel to cancel the operation. **That does not undo it:** it may have completed, in part
+/// or in full, or may still complete, and its result is lost. Its memory and descriptor are kept until then.
 ///
 /// # Closing
 ///
-/// The descriptor is closed when the last clone was dropped and the last operation in flight has ended. Errors of that
-/// close are lost: use [`close`](Self::close).
+/// The descriptor is closed when the last clone is dropped and the last operation in flight has ended. An error of this
+/// close is lost; use [`close`](Self::close) to get it.
 ///
 /// # Differences from tokio's `File`
 ///
 /// * It implements neither `AsyncRead` nor `AsyncWrite` nor `AsyncSeek`. [`reader`](Self::reader) and
-///   [`writer`](Self::writer) return types that do. Each has a position of its own, and there is none for both.
+///   [`writer`](Self::writer) return types that do. Each has its own position; there is no shared one.
 /// * `clone` stands for `try_clone`, [`sync`](Self::sync) for `sync_all`, [`from_std`](Self::from_std) for `From`, and
 ///   [`into_std`](Self::into_std), which does not wait, for `into_std` and `try_into_std`.
 /// * There is no `set_max_buf_size`, `set_permissions` or `set_times`, and of `AsFd`, `AsRawFd` and `FromRawFd` only `AsFd`.
@@ -162,7 +163,8 @@ impl File {
         Self(Arc::new(FileInner { file: Arc::new(file), path: path.into(), opened, looks: Looks::default() }))
     }
 
-    /// Returns the std file. A duplicate of the descriptor if the file is still shared, which may fail with `EMFILE`.
+    /// Returns the std file. If the file is still shared, returns a duplicate of the descriptor; this may fail with
+    /// `EMFILE`.
     pub fn into_std(self) -> io::Result<std::fs::File> {
         let file = Arc::clone(self.shared());
         drop(self);
@@ -189,7 +191,7 @@ impl File {
     pub async fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
         self.check(Step::Read, offset, len as u64)?;
         let mut lease = pool::lease(len);
-        // A look spares a hop to another thread, but not much where the ring reads.
+        // Without the ring, a look into the page cache saves a hop to another thread. With the ring, it saves little.
         if len <= NOW_MAX && looks_now() && (self.0.looks.next() || !has_ring()) {
             consume_budget().await;
             match cached::fill(&mut lease, self.as_fd(), offset, len) {

@@ -1,4 +1,4 @@
-//! Files: by io_uring inside any tokio runtime, or on the blocking pool.
+//! File operations by io_uring, inside any tokio runtime, or on the blocking pool.
 //!
 //! | I want to | use |
 //! |---|---|

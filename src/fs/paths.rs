@@ -14,9 +14,9 @@ use crate::sys::flags::RenameFlags;
 use crate::sys::path as sys_path;
 use crate::sys::path::NameBuf;
 
-/// Length of a read behind the end that the file had when it was opened.
+/// Length of a read past the length that the file had when it was opened.
 const MORE: usize = 16 << 10;
-/// Length from which on memory is asked for before it is taken.
+/// Length from which on the memory is reserved first, so that a shortage is an error.
 const LARGE: u64 = 64 << 20;
 
 /// Reads a whole file into memory.
@@ -82,8 +82,8 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> Result<String> {
 }
 
 /// Removes a name of a file: [unlink(2)](https://man7.org/linux/man-pages/man2/unlink.2.html). Processes that have the
-/// file open keep it. Removes a symbolic link, not its target. After a power cut the name may be back, until its
-/// directory was synced.
+/// file open keep it. Removes a symbolic link, not its target. If a power cut happens before the directory is synced,
+/// the name may reappear.
 ///
 /// # Errors
 ///
@@ -99,8 +99,8 @@ pub async fn remove(path: impl AsRef<Path>) -> Result<()> {
 }
 
 /// Renames a file or directory, [rename(2)](https://man7.org/linux/man-pages/man2/rename.2.html), and replaces a file
-/// at `to`. Other processes see the old name or the new one. After a power cut it may have either, until the directory
-/// was synced; [`replace`](super::replace()) does so.
+/// at `to`. Other processes see either the old name or the new one. If a power cut happens before the directory is
+/// synced, the file may have either name. [`replace`](super::replace()) syncs the directory.
 ///
 /// # Errors
 ///
@@ -119,8 +119,8 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> 
 
 /// Copies a file: [`Replace::run_copy`] with the defaults of [`Replace`]. Returns the number of bytes.
 ///
-/// Unlike [`std::fs::copy`], the file at `to` is replaced in one step, so it is never empty or partial, and a file that
-/// is copied onto itself stays. After `Ok` the copy survives a power cut.
+/// Unlike with [`std::fs::copy`], the file at `to` is replaced in one step, so it is never empty or partial. A file
+/// that is copied onto itself is not lost. After `Ok` the copy survives a power cut.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -23,8 +23,8 @@ use crate::sys::file::Access;
 
 /// Puts `header` before the contents of a file of any size: [`Prepend`] with its defaults.
 ///
-/// After `Ok` the new file survives a power cut. Readers, also after a crash at any moment, find the file either with
-/// the header or without it, complete. The file must exist: use [`replace`](super::replace()) or
+/// After `Ok` the new file survives a power cut. Readers find the complete file, either with the header or without it,
+/// even after a crash at any moment. The file must exist: use [`replace`](super::replace()) or
 /// [`append`](super::append()) to create one.
 ///
 /// ```
@@ -50,12 +50,12 @@ pub enum PrependStrategy {
     /// [`Replace`](super::Replace) does. **After a crash** at any moment the file is completely the old or completely
     /// the new one.
     ///
-    /// The kernel moves the contents: shared with the old file if the file system supports it and the header is a
-    /// multiple of its block size
-    /// ([ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html); xfs, btrfs), else
-    /// copied by [copy_file_range(2)](https://man7.org/linux/man-pages/man2/copy_file_range.2.html), else read and
-    /// written 256 KiB at a time. Unless they are shared this needs disk space for a second file, and holes become
-    /// zeros.
+    /// The kernel moves the contents. The blocks are shared with the old file if the file system supports it and the
+    /// length of the header is a multiple of the block size
+    /// ([ioctl_ficlonerange(2)](https://man7.org/linux/man-pages/man2/ioctl_ficlonerange.2.html); xfs, btrfs).
+    /// Otherwise the contents are copied by
+    /// [copy_file_range(2)](https://man7.org/linux/man-pages/man2/copy_file_range.2.html), or else read and written 256
+    /// KiB at a time. Unless blocks are shared, this needs disk space for a second file, and holes become zeros.
     ///
     /// Processes that have the file open keep the old one: later appends to it are lost. A change before the rename is
     /// an error ([`Step::Recheck`]), within the resolution of the file system clock, some milliseconds on older

@@ -21,7 +21,7 @@ pub enum Preserve {
     /// Same as `All`, but refused metadata is skipped. Without the owner or the group, the setuid and setgid bits are
     /// skipped too.
     Possible,
-    /// Nothing: the file is created as if there had been none.
+    /// Nothing: the file is created as if there were no old file.
     Nothing,
 }
 
@@ -30,7 +30,7 @@ const MODE_TEMP: u32 = 0o600;
 
 /// Attributes that describe the contents; the kernel creates them for the new file.
 const OF_CONTENTS: [&[u8]; 2] = [b"security.ima", b"security.evm"];
-/// A default access control list of the directory sets this attribute on each new file.
+/// A default access control list of the directory sets this attribute on new files.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,8 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Returns the mode to create the temporary file with: private, as long as the final mode may deny other users.
+    /// Returns the mode with which the temporary file is created: private if the final mode may deny access to other
+    /// users.
     pub(super) fn temp_mode(&self, replaces: bool) -> u32 {
         let as_new = self.mode.is_none() && (!replaces || self.keep == Preserve::Nothing);
         if as_new { MODE_NEW } else { MODE_TEMP }

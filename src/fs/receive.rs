@@ -28,7 +28,7 @@ pub(crate) use super::sink::{SinkMode, WrongOffset};
 use super::work::{Caller, Job};
 use crate::runtime::blocking;
 
-/// Bytes that are gathered and being written, from which on the stream is not polled.
+/// Maximum number of bytes that are gathered or being written. Above it the stream is not polled.
 const MEMORY: usize = 1 << 20;
 
 /// Sees the pieces on their way to the file, on the blocking pool.
@@ -63,7 +63,7 @@ struct Work<I> {
 #[derive(Debug)]
 pub(crate) enum Stopped<E> {
     File(Error),
-    /// The stream has failed; the pieces arrived before.
+    /// The stream has failed, after these pieces.
     Stream(E, Vec<Bytes>),
 }
 
@@ -93,8 +93,8 @@ impl<I: Inspect> Receiver<I> {
         Self { path, work: Some(work), job: None, in_flight: 0, written: 0 }
     }
 
-    /// Opens the file, and allocates space for all contents, if they will not fit one batch. Otherwise the job that
-    /// writes them does.
+    /// Opens the file and allocates space for all contents, if they do not fit one batch. Otherwise the job that writes
+    /// them does this.
     pub(crate) async fn open(&mut self) -> Result<()> {
         match self.work.as_ref().is_some_and(|work| work.expected >= FULL as u64) {
             true => {
@@ -174,8 +174,8 @@ impl<I: Inspect> Receiver<I> {
         said.map(|said| (self.written + len, said))
     }
 
-    /// Ends without the rest of the contents. A new file is removed before this returns; the end of an existing file
-    /// gets `pieces`, which arrived before. Returns the number of all bytes.
+    /// Ends without the rest of the contents. A new file is removed before this returns. If an existing file is
+    /// extended, `pieces`, which arrived before the failure, are appended to it. Returns the number of all bytes.
     pub(crate) async fn stop(&mut self, pieces: Vec<Bytes>) -> Result<u64> {
         poll_fn(|cx| self.poll_job(cx)).await?;
         let Some(mut work) = self.work.take() else { return Ok(self.written) };

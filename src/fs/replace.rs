@@ -21,13 +21,13 @@ use crate::buf::lease;
 use crate::sys::fd::AsFd;
 use crate::sys::{call, file};
 
-/// Length of a read behind the end that a copied file had at first.
+/// Length of a read past the length that a copied file had at first.
 const MORE: usize = 64 << 10;
 
 /// Replaces the contents of a file, or creates it: [`Replace`] with its defaults.
 ///
-/// After `Ok` the new file survives a power cut. Readers, also after a crash at any moment, find either the old file or
-/// the new one, complete.
+/// After `Ok` the new file survives a power cut. Readers find either the complete old file or the complete new one,
+/// even after a crash at any moment.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -45,9 +45,9 @@ pub async fn replace(path: impl AsRef<Path>, contents: impl Into<Bytes>) -> Resu
 
 /// Options for replacing a file.
 ///
-/// The new contents are written to an unnamed file in the same directory, which gets the metadata of the old file, is
-/// synced, linked to a name and renamed over the old one; then the directory is synced. This is one job on the blocking
-/// pool; for a stream one for every 448 KiB.
+/// The new contents are written to an unnamed file in the same directory. The file gets the metadata of the old one, is
+/// synced, linked to a name, and renamed over the old file. Then the directory is synced. This is one job on the
+/// blocking pool; for a stream, one job for every 448 KiB.
 ///
 /// * **Readers** see the old file or the new one. Processes that have the old one open keep it.
 /// * **Hard links**: the other names of the old file keep the old contents.
@@ -106,8 +106,8 @@ impl Replace {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future before the rename leaves the old file, after it the new one. The drop waits for neither, and
-    /// no other file remains.
+    /// Dropping the future before the rename leaves the old file, dropping it afterwards leaves the new one. The drop
+    /// does not wait, and no other file remains.
     pub async fn run(self, contents: impl Into<Bytes>) -> Result<()> {
         let contents = contents.into();
         work::run(&self.0.path.clone(), move |caller| {

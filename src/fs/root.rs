@@ -42,7 +42,7 @@ const RACES: usize = 16;
 pub struct Root {
     dir: Arc<OwnedFd>,
     links: Links,
-    /// Whether an open or a status may wait for a server or another process.
+    /// Whether opening a file, or reading its status, may wait for a server or another process.
     may_wait: bool,
 }
 
@@ -51,9 +51,9 @@ impl Root {
     ///
     /// # Errors
     ///
-    /// Fails if the path does not lead to a directory that this process may search, or if `openat2` is missing or
-    /// blocked (`ErrorKind::Unsupported`; see [`Capabilities::openat2`]). Other systems than Linux need no such call: each
-    /// component of a path is opened from the directory before it.
+    /// Fails if the path does not lead to a directory that this process may search. On Linux, fails with
+    /// `ErrorKind::Unsupported` if `openat2` is missing or blocked; see [`Capabilities::openat2`]. Other systems need
+    /// no such call: each component of a path is opened relative to the directory before it.
     pub fn open_dir(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |e: io::Error| Error::new(Step::OpenDirectory, path, e);
@@ -81,8 +81,8 @@ impl Root {
         Ok(Self { links: self.links, ..Self::open_dir(path)? })
     }
 
-    /// Sets whether symbolic links whose target also lies beneath the directory are followed. Links that lead out stay
-    /// refused.
+    /// Sets whether symbolic links are followed if their target is also beneath the directory. Links that lead out are
+    /// always refused.
     #[must_use]
     pub fn follow_links_beneath(mut self, follow: bool) -> Self {
         self.links = if follow { Links::Beneath } else { Links::Refuse };
@@ -139,7 +139,7 @@ impl Root {
         loop {
             match call::open_beneath(self.dir.as_fd(), path, self.links, false) {
                 Ok(fd) => return Ok(fd),
-                // A rename made `..` of a followed link uncertain; the manual page says to try again.
+                // A concurrent rename made a `..` in a followed link ambiguous. The manual page says to try again.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && races < RACES => races += 1,
                 Err(e) => return Err(e),
             }
@@ -151,14 +151,14 @@ impl Root {
     }
 
     /// Does the same as [`status_blocking`](Self::status_blocking), on runtime threads: an open file pins its directory
-    /// entries in memory, so this does not block on the disk. Fails with `WouldBlock` if a server or another process
-    /// may be asked.
+    /// entries in memory, so this does not block on the disk. Fails with `WouldBlock` if this may need a server or
+    /// another process.
     pub(crate) fn status_now(&self, path: &Path) -> io::Result<Metadata> {
         if self.may_wait { Err(io::ErrorKind::WouldBlock.into()) } else { self.status_blocking(path) }
     }
 
-    /// Returns the status of the file that [`open`](Self::open) would open. Only for paths that were opened before:
-    /// without following links, the text of the path is not checked.
+    /// Returns the status of the file that [`open`](Self::open) would open. Use it only for paths that were opened
+    /// before: if links are not followed, the text of the path is not checked.
     pub(crate) fn status_blocking(&self, path: &Path) -> io::Result<Metadata> {
         let statx = match self.links {
             Links::Refuse => call::status_at(self.dir.as_fd(), path)?,

@@ -1,4 +1,4 @@
-//! A file that takes contents: a new one that replaces the old, or the end of an existing one.
+//! The destination of contents: a new file that replaces the old one, or the end of an existing file.
 //!
 //! All calls wait for the disk, and run in jobs.
 
@@ -63,7 +63,7 @@ impl FileSink {
         match file::reserve(fd, at, len).map_err(|e| (Errno::from_io_error(&e), e)) {
             Ok(()) => *reserved = at + len,
             Err((Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG), e)) => return Err(target.at(Step::Allocate)(e)),
-            // The writes tell.
+            // The writes report errors.
             Err(_) => {}
         }
         Ok(())
@@ -225,7 +225,7 @@ impl End {
 
     fn release(&mut self) {
         if std::mem::take(&mut self.reserved) > self.at {
-            // What cannot be released is space only; the length of the file is right.
+            // Only allocated space is left over; the length of the file is correct.
             let _ = file::set_len(self.fd.as_fd(), self.at);
         }
     }
@@ -237,7 +237,7 @@ impl Drop for End {
     }
 }
 
-/// The cause of the error of an offset that is not the length of the file.
+/// Cause of the error if the offset is not the length of the file.
 #[derive(Debug)]
 pub(crate) struct WrongOffset {
     offset: u64,

@@ -1,11 +1,12 @@
-//! A temporary file: the new version of a file before it has the name.
+//! A temporary file: the new version of a file until it is renamed to the file's name.
 //!
 //! ```text
 //!  O_TMPFILE ─▶ write ─▶ owner, attributes, mode ─▶ fsync ─▶ link beside the old file ─▶ rename ─▶ fsync directory
 //! ```
 //!
-//! Until it is linked the file has no name, and the kernel removes it with the process. Between `link` and `rename`, or
-//! from the start without `O_TMPFILE` or `/proc`, its name is `.NAME.millstream-N`, and a killed process leaves it.
+//! Until it is linked, the file has no name, and the kernel removes it when the process dies. Between `link` and
+//! `rename`, or from the start without `O_TMPFILE` or `/proc`, its name is `.NAME.millstream-N`. If the process is
+//! killed then, the file remains.
 //!
 //! **Leftovers.** N is a slot, 0 to 7, so the next change of the same file finds leftovers without listing the
 //! directory. The [lock](lock::try_lock) marks the file of a living writer: a writer holds it from before the file has

@@ -31,7 +31,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Writes all pieces at `at`, and advances it, also if a later write fails.
+    /// Writes all pieces at `at`. Advances `at` behind the written bytes, even if a later write fails.
     pub(super) fn write(
         &self,
         target: &Target,

@@ -18,8 +18,8 @@ const PIECE: usize = 256 << 10;
 /// A position in a [`File`] to write to: [`AsyncWrite`] and [`AsyncSeek`].
 ///
 /// Bytes are gathered into pieces of 256 KiB. A full piece is written while the next is gathered; at most one write is
-/// in flight, so bytes stay in order even if the file is appended to. Other than with tokio's `File`, a vectored write
-/// only accepts bytes of its first buffer that is not empty.
+/// in flight, so bytes stay in order even if the file is appended to. Unlike with tokio's `File`, a vectored write
+/// accepts only bytes of the first buffer that is not empty.
 ///
 /// **Flush it, or shut it down, before dropping it:** accepted bytes that are not written yet may be lost, and are
 /// counted in [`bytes_lost`](crate::counters::Snapshot::bytes_lost). Both write everything to the page cache;

@@ -9,8 +9,8 @@
 //! | share events with other processes | [`log::Log`], `Redis` of the crate `millstream-redis` |
 //! | read how many readers there are | [`HubStats`] |
 //!
-//! An event is encoded once, and compressed once if a reader takes it so. A reader keeps the number of the event it reads
-//! next, so queued events are in the ring, once for all readers.
+//! An event is encoded once, and compressed once if a reader accepts gzip. A reader keeps the number of the event it
+//! reads next, so queued events are in the ring, once for all readers.
 
 // From the top down; imports run downwards only:
 //

@@ -1,9 +1,9 @@
 //! A reader of events.
 //!
 //! - `seat`: its position, and the frames that follow it, as the body of a response.
-//! - `shared_events`: the same behind the bodies of layers.
+//! - `shared_events`: the same, for a body that layers have wrapped.
 //! - `replay_cursor`: a reader whose events come from a log.
-//! - `room`: how many bytes of a log its readers hold, in all.
+//! - `room`: limits the bytes of log pages that all readers hold together.
 
 mod replay_cursor;
 mod room;

@@ -1,7 +1,7 @@
 //! Replay from the log for a reader that is behind the ring.
 //!
 //! The log is read from the id of the reader up to the id before the oldest entry of the ring. The ring may have
-//! dropped more entries meanwhile, so it is checked again, until it knows the last id that was read.
+//! dropped more entries meanwhile. So the log is read again, until the last id that was read is in the ring.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,7 +19,7 @@ pub(super) struct ReplayCursor {
     log: Arc<dyn Log>,
     after: Arc<str>,
     state: CursorState,
-    /// Head of the ring when the reader first waited for its id to arrive.
+    /// Head of the ring at the time when the reader began to wait for its id.
     ahead: Option<u64>,
 }
 
@@ -53,7 +53,8 @@ impl ReplayCursor {
                 CursorState::Next => match self.begin(shared) {
                     Begin::Ring(start) => return Poll::Ready(CursorStep::Ring(start)),
                     Begin::Later => {
-                        // Hubs differ only by events in flight. An id that does not arrive within the queue is unknown.
+                        // Two hubs on a log differ only by events in flight. If the id has not arrived after as many
+                        // events as a queue holds, it is unknown.
                         let head = shared.head();
                         if head - *self.ahead.get_or_insert(head) <= shared.config.queue {
                             return Poll::Pending;
@@ -117,7 +118,7 @@ fn take(frames: &mut VecDeque<Bytes>, most: usize) -> Option<Bytes> {
     Some(frame)
 }
 
-/// Returns whether these can be whole events, the last one with this id.
+/// Returns whether `bytes` can consist of complete events, with `last` as the id of the last one.
 fn is_page(bytes: &[u8], last: &str) -> bool {
     bytes.ends_with(b"\n\n") && check_id(last).is_ok()
 }

@@ -1,7 +1,7 @@
 //! Accounting of the log pages held by the readers of the process.
 //!
-//! A page is held until its reader has taken it, which may take long. So the more bytes are held, the smaller a new
-//! page is. Readers do not wait for each other: when all room is taken, pages have one event.
+//! A page is held until its reader has taken it, which may take long. So new pages become smaller as more bytes are
+//! held. Readers do not wait for each other: when no room is left, each page has one event.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

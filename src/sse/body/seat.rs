@@ -38,11 +38,11 @@ pub(in crate::sse) struct Seat {
     /// The connection, with the framing that it needs, while the hub writes to it.
     outlet: Option<(Outlet, bool)>,
     source: Source,
-    /// The compressed stream, if this reader takes it.
+    /// The compressed stream, if this reader accepts gzip.
     gzip: Option<Gzip>,
     gap: Option<Bytes>,
     ending: Arc<AtomicBool>,
-    /// Position at which the ending stream ends.
+    /// Position at which the stream ends, once it is ending.
     end: Option<u64>,
     member: Option<Member>,
 }
@@ -166,7 +166,7 @@ fn returned(sink: Option<Box<dyn ReaderSink>>) -> SeatState {
     })
 }
 
-/// Returns what a reader is sent for a piece in its form.
+/// Returns the bytes to send to this reader for a piece in its form.
 fn take(gzip: &mut Option<Gzip>, piece: Piece) -> Bytes {
     if let Some((gzip, sum)) = gzip.as_mut().zip(piece.sum) {
         gzip.add(sum);
@@ -174,7 +174,7 @@ fn take(gzip: &mut Option<Gzip>, piece: Piece) -> Bytes {
     piece.bytes
 }
 
-/// Returns what a reader is sent for a text that is its own.
+/// Returns the bytes to send to this reader for a text that no other reader gets.
 fn own(gzip: &mut Option<Gzip>, text: Bytes) -> Bytes {
     let piece = match gzip {
         Some(gzip) => gzip.deflater().deflate(&text),
@@ -274,7 +274,7 @@ impl ReaderSink for Seat {
         if self.ending.load(Ordering::Acquire) || shared.is_closed() {
             return Outcome::Returns;
         }
-        // Events that are sent during the pass are for the next one, so that no reader delays the others.
+        // Events that are sent during the pass are left to the next pass, so that no reader delays the others.
         let (head, mut outcome) = (shared.head(), Outcome::Idle);
         while cursor.next < head {
             let sent = match shared.read_shared(cursor, gzip.as_ref().map(Gzip::deflater), frames) {

@@ -1,4 +1,4 @@
-//! The events of a body that is inside the bodies of layers, for a server that writes past these.
+//! The events of a body that layers have wrapped, for a server that writes them without the layers.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
@@ -15,14 +15,14 @@ use crate::body::event_body::EventStream;
 use crate::net::Outlet;
 use crate::sse::lock::lock;
 
-/// The events of a body that is inside the bodies of layers. They end when it is dropped.
+/// The events of a body that layers have wrapped. They end when that body is dropped.
 pub(in crate::sse) struct SharedEvents(Arc<Mutex<GivenEvents>>);
 
 struct GivenEvents {
     state: SeatState,
     /// Length of what precedes the first event: the head of a compressed stream.
     head: u64,
-    /// The bytes that the layers were given, and those that they have passed on.
+    /// Digests of the bytes that the layers got, and of the bytes that they passed on.
     given: Digest,
     passed: Digest,
     /// The task that polled last.
@@ -96,8 +96,8 @@ impl Attach for SharedEvents {
     }
 }
 
-/// Behind layers that have passed on at least an event. They are refused if they have changed bytes or keep some, or poll
-/// in another task, which would no longer be woken.
+/// Used after the layers have passed on at least one event. The events cannot be attached if a layer has changed bytes,
+/// holds some back, or polls in another task, which would no longer be woken.
 impl Attach for GivenEvents {
     fn attach(&mut self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> AttachOutcome {
         if self.given.len <= self.head {

@@ -5,8 +5,9 @@
 //!       └ deflate blocks, shared by all readers ┘      └ made for one reader ┘
 //! ```
 //!
-//! Each piece is a sequence of deflate blocks (RFC 1951) that refers to nothing outside and ends at a byte, so a reader may
-//! join at any event. The sum at the end is of what this reader was sent: it is joined from the sums of the pieces.
+//! Each piece is a sequence of deflate blocks (RFC 1951). It contains no references to other pieces and ends at a byte
+//! boundary, so a reader may join at any event. The checksum at the end of the stream covers the bytes sent to this
+//! reader. It is combined from the checksums of the pieces.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -69,8 +70,8 @@ impl Deflater {
         self.events.load(Ordering::Relaxed)
     }
 
-    /// Returns these events of the ring as one piece. Compresses those that no reader has needed before; other readers of
-    /// the same event wait for that.
+    /// Returns these events of the ring as one piece. Compresses the events that no reader has needed before. Other
+    /// readers of such an event wait until it is compressed.
     pub(in crate::sse) fn join(&self, range: (u64, u64), parts: &[Part]) -> Piece {
         let deflated = |part: &Part| {
             let made = || {
@@ -113,7 +114,7 @@ impl Deflater {
                 let rest = &data[encoder.total_in() as usize..];
                 let done = encoder.compress_vec(rest, &mut bytes, FlushCompress::Sync);
                 done.expect("internal: the state of the encoder is valid");
-                // As deflate's interface has it: a flush is complete once it leaves room.
+                // A flush of deflate is complete once it leaves room in the output buffer.
                 if bytes.len() < bytes.capacity() {
                     break;
                 }
@@ -134,7 +135,7 @@ fn sum(data: &[u8]) -> Sum {
     Sum { crc: crc32(0, data), len: data.len() as u32, shift: crc32_combine_gen(data.len() as u64) }
 }
 
-/// Returns the sum of two pieces in a row.
+/// Returns the checksum of two consecutive pieces.
 fn joined(first: Sum, next: Sum) -> Sum {
     Sum {
         crc: crc32_combine_op(first.crc, next.crc, next.shift),
@@ -172,7 +173,7 @@ impl Gzip {
         HEAD.len()
     }
 
-    /// Adds what is sent next to the sum.
+    /// Adds the checksum of the next bytes to that of the stream.
     pub(in crate::sse) fn add(&mut self, sum: Sum) {
         self.crc = crc32_combine_op(self.crc, sum.crc, sum.shift);
         self.len = self.len.wrapping_add(sum.len);

@@ -2,7 +2,7 @@
 //!
 //! - `event`, `event_id`: an event and its id.
 //! - `gap`: tells a reader that events are missing.
-//! - `piece`: what readers of one form are sent alike.
+//! - `piece`: bytes that all readers of one form get.
 //! - `gzip`: the compressed form; `no_gzip` without the feature `compress`.
 
 mod event;

@@ -1,4 +1,4 @@
-//! What readers of one form are sent alike.
+//! Bytes that all readers of one form get.
 
 use bytes::Bytes;
 
@@ -17,14 +17,14 @@ pub(in crate::sse) struct Piece {
     pub(in crate::sse) sum: Option<Sum>,
 }
 
-/// The sum of a compressed text, which can be joined with that of the text before it.
+/// The checksum of a compressed text. It can be combined with the checksum of the text before it.
 #[cfg(feature = "compress")]
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sse) struct Sum {
     pub(super) crc: u32,
     /// Modulo 2³².
     pub(in crate::sse) len: u32,
-    /// What the CRC of the text before it is multiplied by.
+    /// Factor by which the CRC of the text before it is multiplied.
     pub(super) shift: u32,
 }
 

@@ -95,18 +95,20 @@ impl HubBuilder {
         self
     }
 
-    /// Sets whether a server of this crate may write the events past the bodies of layers: `false`.
+    /// Sets whether a server of this crate may write events to the connection without passing them through layers;
+    /// `false` by default.
     ///
     /// The hub [writes to connections itself](crate::sse::Hub#cost-of-a-reader) if the body of the response is an
     /// [`EventBody`](crate::sse::EventBody). A layer, or a framework such as axum, wraps it in a body of another type.
     /// The task of the connection then polls that body for each frame. With this option the hub writes to these
-    /// connections too, from the second event on, and layers no longer see the events: they neither count nor log, drop
-    /// or delay them. The first event has to come out of the layers unchanged, in the task of the connection, and the
-    /// response without `Content-Encoding`; otherwise the layers see all events. A filter that passes the first event
-    /// and would drop a later one cannot be detected: do not use this option with one.
+    /// connections too, from the second event on. Layers no longer see these events, and cannot count, log, drop or
+    /// delay them. The option takes effect only if the layers pass the first event on unchanged, in the task of the
+    /// connection, and the response has no `Content-Encoding`. Otherwise the layers see all events. Do not use the
+    /// option with a layer that filters events: a filter that passes the first event and would drop a later one cannot
+    /// be detected.
     ///
-    /// A layer that wakes the task of the connection is polled. It may end the stream, or add bytes of its own; after
-    /// the first of these it sees all events again.
+    /// A layer that wakes the task of the connection is polled. It may end the stream or add its own bytes. After it
+    /// has added bytes, the layers see all events again.
     pub fn past_layers(mut self, allow: bool) -> Self {
         self.config.past_layers = allow;
         self
@@ -114,15 +116,15 @@ impl HubBuilder {
 
     /// Compresses the events for readers that accept gzip, at a level from 1 (fast) to 9 (small). Off by default.
     ///
-    /// An event is compressed by itself, once for all readers, when the first one of them needs it. So a compressed reader
-    /// costs the hub hardly more than another, and the size of an event tells nothing about other events.
-    /// [`Hub::subscribe`](crate::sse::Hub::subscribe) chooses by `Accept-Encoding`.
+    /// Each event is compressed separately, once for all readers, when the first reader needs it. So a compressed
+    /// reader costs the hub hardly more than an uncompressed one, and the compressed size of an event reveals nothing
+    /// about other events. [`Hub::subscribe`](crate::sse::Hub::subscribe) chooses by `Accept-Encoding`.
     /// [`HubStats::compressed`](crate::sse::HubStats) counts the events.
     ///
-    /// The compressed form stays in the ring beside the plain one. [`replay_bytes`](Self::replay_bytes) counts the plain
-    /// one only; the other is at most 50 bytes and 1 % longer. Each thread that compresses keeps an encoder of 0.4 MiB. An
-    /// event of 1 MiB takes some 20 ms, in which the threads wait that send it to other readers. Events that are replayed from a
-    /// [log](Self::log) are compressed for each reader.
+    /// The compressed form stays in the ring beside the plain one. [`replay_bytes`](Self::replay_bytes) counts only the
+    /// plain form; the compressed form is longer by at most 50 bytes plus 1 %. Each thread that compresses keeps an
+    /// encoder of 0.4 MiB. Compressing an event of 1 MiB takes about 20 ms; threads that send the event to other
+    /// readers wait for it. Events that are replayed from a [log](Self::log) are compressed for each reader.
     #[cfg(feature = "compress")]
     pub fn gzip(mut self, level: u32) -> Self {
         self.config.gzip = Some(level.clamp(1, 9));

@@ -55,14 +55,14 @@ use crate::sse::stats::HubStats;
 ///
 /// # Reconnecting
 ///
-/// Each event has an id: a given one, or one made of a number and a prefix that is unique to this hub. A disconnected
+/// Each event has an id: the one set on the event, or a number with a prefix that is unique to this hub. A disconnected
 /// reader sends the last id it received, as browsers do, and continues with the next event: no event is lost or
 /// repeated as long as the [ring](HubBuilder::replay) or the [log](HubBuilder::log) holds those events.
 ///
 /// # Gaps
 ///
-/// A reader learns about events that it can no longer get from an event named `gap` without an id, before the events
-/// that follow:
+/// If a reader can no longer get some events, it gets an event named `gap` without an id, before the events that
+/// follow:
 ///
 /// ```text
 /// event: gap
@@ -90,14 +90,14 @@ use crate::sse::stats::HubStats;
 /// # Slow readers
 ///
 /// A reader whose connection is full is polled by its task until it has caught up. A reader that does not read at all
-/// occupies its buffers in the socket and in the connection, and its place; the policy takes effect when it reads again,
-/// and the limits of the server close its connection if it never does.
+/// keeps its place and its buffers in the socket and the connection. The policy takes effect when it reads again. If it
+/// never does, the limits of the server close its connection.
 ///
 /// # End of streams
 ///
-/// A stream ends with the connection of its reader, by [`close`](Self::close), or when the last handle is dropped; each
-/// response has a [`GracefulClose`](crate::body::GracefulClose) for the server to end it. The stream then ends with the
-/// `retry:` of [`HubBuilder::retry`].
+/// A stream ends when its connection ends, when [`close`](Self::close) is called, or when the last handle is dropped.
+/// The server can also end it, by the [`GracefulClose`](crate::body::GracefulClose) of the response. If the connection
+/// is still open, the last bytes of the stream are the `retry:` of [`HubBuilder::retry`].
 #[derive(Clone)]
 pub struct Hub(Arc<Alive>);
 

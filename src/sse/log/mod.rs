@@ -35,12 +35,12 @@ pub type LogFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// An ordered external log of events that hubs of several processes read and write. By default a hub keeps its events
 /// in its own memory and needs no log.
 ///
-/// Ids are assigned by the log: unique, at most 1024 bytes, without line breaks and NUL, and [ordered](Self::order)
-/// like the events.
+/// The log assigns the ids. Ids are unique, have at most 1024 bytes, contain no line breaks and no NUL, and are
+/// [ordered](Self::order) like the events.
 pub trait Log: Send + Sync + fmt::Debug + 'static {
-    /// Adds an event to the log, in the order of the calls on this thread. The hub has checked it: it has no id, and a
-    /// valid name. Called on any thread, inside a runtime or not. It must not block, so it passes the event to
-    /// [`run`](Self::run) through a bounded queue.
+    /// Adds an event to the log, in the order of the calls on this thread. The hub has already checked the event: it
+    /// has no id, and its name is valid. Called on any thread, inside a runtime or not. It must not block, so it passes
+    /// the event to [`run`](Self::run) through a bounded queue.
     ///
     /// # Errors
     ///
@@ -67,12 +67,12 @@ pub trait Log: Send + Sync + fmt::Debug + 'static {
 
     /// Returns a page of the events after `after` up to and including `upto`, oldest first. `upto` is an id that was
     /// passed to `start` or `deliver`, and `after` is [`Less`](Ordering::Less). Called for a reader that was behind
-    /// when it connected, page by page, each after the last event of the previous page.
+    /// when it connected, once for each page. Each page begins after the last event of the previous one.
     ///
     /// `bytes` is the approximate size of the page, which is held until the reader has taken it. A page of one event
     /// may have any size. The pages held by the readers of the process count as bytes to be sent
-    /// ([`Limits::budget`](crate::server::Limits::budget)), and the more they hold, the smaller `bytes` is: in total at
-    /// most 32 MiB and one event for each reader, if the log respects `bytes`.
+    /// ([`Limits::budget`](crate::server::Limits::budget)). `bytes` becomes smaller as readers hold more. If the log
+    /// respects `bytes`, all readers together hold at most 32 MiB, and one event for each reader.
     ///
     /// Called concurrently for every reader that needs it: limit the number of concurrent requests, and start a timeout
     /// when a request is sent, not when it is queued. Retry before returning that the log is unreachable, because the
@@ -106,16 +106,17 @@ pub(super) struct Encoded {
 }
 
 impl Replay {
-    /// Creates a page of events with their ids, oldest first, which ends the requested range. All are in memory until
-    /// the reader has taken them: a page should not exceed the requested size.
+    /// Creates a page of events with their ids, oldest first. The page ends the requested range unless
+    /// [`more`](Self::more) is set. All are in memory until the reader has taken them: a page should not exceed the
+    /// requested size.
     pub fn new(events: Vec<(String, Event)>) -> Self {
         Self { events, ..Self::default() }
     }
 
-    /// Creates a page of events that are encoded as the reader gets them (`text/event-stream`), which ends the requested
-    /// range: each with its id, the last one with the id `last`, and nothing behind the blank line that ends it.
-    /// `events` is their number, for the statistics. The bytes are neither decoded nor copied, only
-    /// compressed for readers that ask for it.
+    /// Creates a page of encoded events (`text/event-stream`), as the reader gets them. Each event has its id, the last
+    /// one has the id `last`, and nothing follows the blank line of the last event. The page ends the requested range
+    /// unless [`more`](Self::more) is set. `events` is their number, for the statistics. The bytes are neither decoded
+    /// nor copied, only compressed for readers that ask for it.
     ///
     /// A reader whose connection breaks inside of the page continues after the last id it has received.
     pub fn encoded(bytes: impl Into<Bytes>, last: impl Into<String>, events: u64) -> Self {

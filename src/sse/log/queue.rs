@@ -80,7 +80,7 @@ impl<T> QueueInner<T> {
 }
 
 impl<T: Size> Queue<T> {
-    /// Creates a queue for at most so many appends and bytes.
+    /// Creates a queue for at most `appends_max` appends and `bytes_max` bytes.
     pub fn new(appends_max: usize, bytes_max: usize) -> Self {
         let inner = QueueInner { waiting: VecDeque::new(), appends: 0, bytes: 0, last: 0, hubs: 0, closed: false };
         Self { inner: Mutex::new(inner), changed: Notify::new(), done: watch::Sender::new(0), appends_max, bytes_max }
@@ -97,7 +97,7 @@ impl<T: Size> Queue<T> {
         inner.closed = false;
     }
 
-    /// Unregisters a hub, unless it is the last and appends are queued. Returns whether it did.
+    /// Unregisters a hub, unless it is the last one and appends are queued. Returns whether it was unregistered.
     pub fn leave_done(&self) -> bool {
         let mut inner = self.inner();
         let done = inner.hubs > 1 || inner.appends == 0;
@@ -145,7 +145,7 @@ impl<T: Size> Queue<T> {
         }
     }
 
-    /// Returns something of the oldest append that waits.
+    /// Passes the oldest waiting append to `of`, and returns the result.
     pub fn first<R>(&self, of: impl FnOnce(&T) -> R) -> Option<R> {
         self.inner().waiting.front().map(|append| of(&append.item))
     }
@@ -157,7 +157,7 @@ impl<T: Size> Queue<T> {
         inner.waiting.drain(..many).collect()
     }
 
-    /// Takes all that waits if the last hub has left.
+    /// Takes all waiting appends if the last hub has left.
     pub fn take_left(&self) -> Option<Vec<Append<T>>> {
         let mut inner = self.inner();
         inner.closed.then(|| inner.waiting.drain(..).collect())
@@ -197,7 +197,7 @@ impl<T: Size> Queue<T> {
     }
 }
 
-/// A log whose hubs empty a queue.
+/// A log with a queue that its hubs empty.
 pub trait Queued {
     /// What is appended.
     type Item: Size;
@@ -223,8 +223,8 @@ impl<L: Queued> Running<L> {
         Self { log: Arc::clone(log), left: false }
     }
 
-    /// Calls `write`, which empties the queue and does not return, until the hub is `closed` and the queue is empty or
-    /// the time for that is over.
+    /// Runs `write`, which empties the queue and never returns. Ends when the hub is `closed` and the queue is empty,
+    /// or when the time for emptying it is over.
     pub async fn serve<W: Future<Output = ()>>(mut self, closed: impl Future<Output = ()>, write: impl Fn() -> W) {
         either(closed, write()).await;
         let rest = async {

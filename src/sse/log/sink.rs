@@ -41,7 +41,7 @@ impl Sink {
         self.hub.upgrade().ok_or(SendError::Closed)?.deliver(id, event)
     }
 
-    /// As [`deliver`](Self::deliver), for an event that is encoded with this id, and shared with other hubs.
+    /// As [`deliver`](Self::deliver), for an event that is already encoded with this id and shared with other hubs.
     #[cfg(feature = "fs")]
     pub(super) fn deliver_encoded(&self, id: &str, event: Bytes) -> Result<(), SendError> {
         self.hub.upgrade().ok_or(SendError::Closed)?.deliver_encoded(id, event)

@@ -19,7 +19,8 @@ use tokio::time::Instant;
 use crate::buf::pool;
 use crate::sse::event::{EventId, Gap, Part, Slot};
 
-/// Maximum number of bytes merged into one frame, which with its head fits one HTTP/2 DATA frame and one TLS record.
+/// Maximum number of bytes merged into one frame. With the 9-byte frame header it fits one TLS record and one HTTP/2
+/// DATA frame.
 const MERGE_MAX: usize = (16 << 10) - 9;
 
 /// Limits of the ring. It always has room for the newest event.
@@ -228,11 +229,12 @@ impl Ring {
         if self.lost && from == gaps {
             return oldest;
         }
-        // If another hub had the id and this one has lost it, that is reported unless a gap entry does so.
+        // If another hub had the event with this id and this hub lost it, the loss is reported here, unless a gap entry
+        // reports it.
         ResumePlace::At(next, (!here && gaps == 0).then(|| Gap::expired(None)))
     }
 
-    /// Returns the number after the entries from `from` on that make one frame.
+    /// Returns the number after the last entry of the frame that begins at `from`.
     fn frame_end(&self, from: u64) -> u64 {
         if let Some((_, end, _)) = self.merged_from(from) {
             return *end;
@@ -245,8 +247,8 @@ impl Ring {
         from + fitting.count().max(1) as u64
     }
 
-    /// Returns the merged events from the entry `from` on, if they are still as many as fit: what a reader gets, and
-    /// whether it is late then, does not depend on when others have read.
+    /// Returns the merged events from the entry `from` on, if no further event fits the frame now. So the result of a
+    /// read does not depend on when other readers have read.
     fn merged_from(&self, from: u64) -> Option<&(u64, u64, Bytes)> {
         let merged = self.merged.as_ref().filter(|(start, ..)| *start == from)?;
         let next = self.entries.get((merged.1 - self.base) as usize);
@@ -277,7 +279,8 @@ impl Ring {
         (merged, to)
     }
 
-    /// If senders wait for readers: moves a reader to another entry; `None` is before it joined, or after it left.
+    /// If senders wait for readers: moves a reader from one entry to another. `from` is `None` when it joins, `to` is
+    /// `None` when it leaves.
     pub(super) fn move_reader(&mut self, from: Option<u64>, to: Option<u64>) {
         if let Some(readers) = from.and_then(|from| self.readers(from)) {
             *readers = readers.saturating_sub(1);

@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. The ring changes only under the lock of `state`; `head` is updated before the lock is released, and readers are
 //!    woken after.
-//! 2. Under a lock no waker is called, and of a log only its order.
+//! 2. While a lock is held, no waker is called, and no method of a log except `order`.
 //! 3. A subscriber counts in `seats` from its admission until its [`Permit`] drops.
 
 use std::cmp;
@@ -48,9 +48,9 @@ pub(in crate::sse) type Start = (Cursor, Option<Gap>);
 #[derive(Debug)]
 pub(in crate::sse) enum Begin {
     Ring(Start),
-    /// With the events that only the log has, up to and including this id.
+    /// At the events that only the log has, up to and including this id.
     Log(Arc<str>),
-    /// When the log has started, or has delivered the id that the reader received elsewhere.
+    /// Not yet: when the log has started, or has delivered the id that the reader got from another hub.
     Later,
 }
 

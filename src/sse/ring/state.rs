@@ -9,8 +9,8 @@ use crate::counters::{Counter, count};
 use crate::sse::event::{Form, Gap, Part};
 use crate::sse::stats::HubStats;
 
-/// Policy for a reader that is further behind than [`HubBuilder::queue`](crate::sse::HubBuilder::queue) allows, or
-/// behind the oldest event of the ring.
+/// Policy for slow readers. A reader is slow if it is further behind than
+/// [`HubBuilder::queue`](crate::sse::HubBuilder::queue) allows, or behind the oldest event of the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LagPolicy {
@@ -18,8 +18,8 @@ pub enum LagPolicy {
     /// missed events.
     #[default]
     DropOldest,
-    /// Continues with the newest event, after a gap with the number of missed events. A queue of 1 never holds more
-    /// than one event: for readers that need the state, not the steps to it.
+    /// Continues with the newest event, after a gap with the number of missed events. With a queue of 1, at most one
+    /// event waits: use this for readers that need only the latest state.
     Latest,
     /// Ends the stream at the next read. The reader reconnects and continues after the last event it received.
     Disconnect,
@@ -86,7 +86,7 @@ impl<E> Read<E> {
 #[derive(Debug)]
 pub(in crate::sse) enum Found {
     Plain(Bytes),
-    /// Those of a range, which are compressed without the lock.
+    /// Events of a range, to be compressed without the lock.
     Gzip((u64, u64), Vec<Part>),
 }
 
@@ -143,9 +143,9 @@ impl HubState {
         self.ring.head() - unread < config.queue && self.ring.fits(len, unread)
     }
 
-    /// Gives up the slowest readers until there is room for `len` bytes; none if they have read meanwhile.
+    /// Gives up the slowest readers until there is room for `len` bytes. Gives up none if there is room already.
     pub(in crate::sse) fn give_up(&mut self, config: &Config, len: usize) {
-        // Terminates, because there is room once everything was read.
+        // Terminates: when no reader has unread entries, there is room.
         while !self.has_room(config, len) {
             self.ring.forget();
         }

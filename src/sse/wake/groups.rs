@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use super::wake_task::{Group, Member};
 
-/// Readers in a group from which on a runtime with several workers has a further group.
+/// Number of readers in a group at which a runtime with several workers gets a further group.
 const SHARD: usize = 64;
 
 /// All readers of a hub.
@@ -15,7 +15,7 @@ const SHARD: usize = 64;
 pub(in crate::sse) struct Groups(RwLock<Arc<Vec<Arc<Group>>>>);
 
 impl Groups {
-    /// Wakes all waiting readers, after news were published. Works on any thread.
+    /// Wakes all waiting readers after an event was published. Works on any thread.
     pub(in crate::sse) fn wake(&self) {
         // Woken without the lock, because a waker may poll a reader that joins.
         let groups = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));

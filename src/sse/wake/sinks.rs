@@ -1,7 +1,7 @@
-//! Readers that need no task: the hub sends to their connections itself, to all of a runtime in one pass.
+//! Readers without a task: the hub sends to their connections itself, to all readers of a runtime in one pass.
 //!
-//! Such a reader is a [`ReaderSink`] here. A pass asks each for its next frames. A sink that cannot go on by itself, because
-//! its connection is full or failed, or its stream ends, returns to the task of its connection.
+//! Such a reader is a [`ReaderSink`] here. A pass asks each for its next frames. A sink returns to the task of its
+//! connection if the connection is full or has failed, or if the stream ends.
 
 use std::any::Any;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::buf::pool;
 use crate::sse::event::{Form, Piece};
 use crate::sse::lock::lock;
 
-/// Sinks of a pass before other tasks may run.
+/// Number of sinks that a pass serves before other tasks may run.
 const AT_ONCE: usize = 64;
 
 /// A reader whose connection can be written without its task.
@@ -66,7 +66,7 @@ impl SinkList {
         lock(&self.0).len()
     }
 
-    /// Adds a sink, unless it has something to send. Sets `waits`, as for a reader that waits.
+    /// Adds a sink, unless it has something to send. Sets `waits`, as a waiting reader does.
     pub(in crate::sse) fn enter(
         self: &Arc<Self>,
         sink: Box<dyn ReaderSink>,
@@ -74,7 +74,7 @@ impl SinkList {
         waits: &AtomicBool,
     ) -> Result<Attached, Box<dyn ReaderSink>> {
         let mut sinks = lock(&self.0);
-        // Before the sink looks for news.
+        // Set before the sink looks for news.
         waits.swap(true, Ordering::AcqRel);
         let place = sinks.enter(sink, waker)?;
         Ok(Attached { list: Arc::clone(self), place: Some(place) })
@@ -99,7 +99,7 @@ impl SinkList {
         }
     }
 
-    /// Advances the tick by which silent readers are found.
+    /// Advances the tick that is used to find silent readers.
     pub(super) fn tick(&self) {
         lock(&self.0).tick += 1;
     }
@@ -115,7 +115,7 @@ impl SinkList {
 #[derive(Debug)]
 pub(in crate::sse) struct Attached {
     list: Arc<SinkList>,
-    /// `None` once it was left.
+    /// `None` after the place was given up.
     place: Option<usize>,
 }
 

@@ -49,8 +49,8 @@ impl WaitList {
         self.waiting.get(at).is_some_and(|waiting| waiting.place == place).then_some(at)
     }
 
-    /// Returns whether the reader, whose last frame was sent in the tick `since`, should get a comment. If it was sent
-    /// after the last wait, that is this tick.
+    /// Returns whether a reader should get a comment. `since` is the tick of its last frame; `None` means that the
+    /// frame was sent after the last wait, and sets it to the current tick.
     pub(super) fn check_idle(&self, since: &mut Option<u64>) -> bool {
         *since.get_or_insert(self.tick) + TICKS <= self.tick
     }

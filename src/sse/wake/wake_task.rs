@@ -6,11 +6,12 @@
 //! ```
 //!
 //! A sender notifies one task in each runtime, the wake task, which wakes the readers there or writes to their
-//! connections. So the cost of a send does not grow with the readers, a burst of sends wakes them once, and they are woken
-//! on their own thread, which costs a tenth of waking them from another. One wake task with one timer for keep-alive
-//! serves all hubs with the same period, so a hub for each response costs neither; it ends with the last reader. The many
-//! readers of a runtime with several workers are spread over as many groups, each with a wake task, so that all workers
-//! write. Readers polled outside of tokio are woken by the sender, and have no keep-alive.
+//! connections. So the cost of a send does not grow with the number of readers. A burst of sends wakes the readers
+//! once. Readers are woken on their own thread, which costs a tenth of waking them from another thread. One wake task
+//! with one keep-alive timer serves all hubs with the same period, so a service can create a hub for each response. The
+//! wake task ends with its last reader. If a runtime with several workers has many readers, they are spread over as
+//! many groups as it has workers. Each group has its own wake task, so that all workers write. Readers polled outside
+//! of tokio are woken by the sender, and have no keep-alive.
 //!
 //! Invariants:
 //! 1. Under the lock of its group, a reader sets `waits`, then checks for news, then enters the wait list. A sender
@@ -44,9 +45,9 @@ static WAKE_TASKS: Mutex<Vec<Weak<WakeTask>>> = Mutex::new(Vec::new());
 /// Readers of a hub in one runtime.
 #[derive(Debug)]
 pub(in crate::sse) struct Group {
-    /// `None` outside of all runtimes.
+    /// `None` outside of a runtime.
     wake_task: Option<Arc<WakeTask>>,
-    /// Whether a reader may wait that no sender is about to wake.
+    /// Whether there may be a waiting reader that no sender is about to wake.
     waits: AtomicBool,
     readers: Mutex<Readers>,
     /// The readers that the wake task writes to. Locked after `readers`.
@@ -138,7 +139,7 @@ pub(in crate::sse) struct Member {
 pub(in crate::sse) enum Wait {
     Waits,
     News,
-    /// The reader was idle for so long that it should get a comment.
+    /// The reader was idle and should get a comment.
     Silent,
     /// The reader is polled by a runtime other than its group's, and should join there.
     Elsewhere,
@@ -174,7 +175,7 @@ impl Member {
         self.since = None;
     }
 
-    /// Lets the group write to `sink`, a reader that waits, as its `member`.
+    /// Lets the group write to `sink`, the waiting reader `member`.
     pub(in crate::sse) fn attach<S: ReaderSink>(
         mut sink: Box<S>,
         member: impl Fn(&mut S) -> Option<&mut Self>,

@@ -41,13 +41,13 @@ impl DiskBuilder {
         }
     }
 
-    /// Sets what confirmed events survive; by default a power cut ([`Durability::Full`]): each commit ends with
-    /// [fdatasync(2)](https://man7.org/linux/man-pages/man2/fdatasync.2.html), each new segment with a sync of the
-    /// directory. [`Durability::Data`] is the same here, because a segment is of no use without its name.
+    /// Sets which failures confirmed events survive. By default they survive a power cut ([`Durability::Full`]): each
+    /// commit ends with [fdatasync(2)](https://man7.org/linux/man-pages/man2/fdatasync.2.html), each new segment with a
+    /// sync of the directory. [`Durability::Data`] is the same here, because a segment is of no use without its name.
     ///
-    /// With [`Durability::None`] confirmed events survive the process, and are lost by a power cut or a crash of the
-    /// kernel until the kernel has written them. After that, the log may end earlier, and gives
-    /// [the ids of the lost events](super::Disk#guarantees) again.
+    /// With [`Durability::None`] confirmed events survive the end of the process. A power cut or a crash of the kernel
+    /// loses the events that the kernel has not written yet. The log then ends earlier, and assigns [the ids of the
+    /// lost events](super::Disk#guarantees) again.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
@@ -72,9 +72,9 @@ impl DiskBuilder {
         self
     }
 
-    /// Sets the time after the last event of a segment until it is removed; by default it stays. A segment that has
-    /// been written for this time, or by an earlier process, is ended by the next event, so events are in the log for at
-    /// most about twice the time while there are new ones. A log without new events keeps its last segment.
+    /// Sets how long a segment is kept after its last event; by default without a limit. The next event starts a new
+    /// segment if the current one was started that long ago, or by an earlier process. So while new events arrive, each
+    /// event stays in the log for at most about twice the time. A log without new events keeps its last segment.
     pub fn keep_for(mut self, age: Duration) -> Self {
         self.keep.age = Some(age);
         self

@@ -61,7 +61,7 @@ impl Directory {
         self.path.join(name(first, kind))
     }
 
-    /// Returns an error of a call on a file, or that the directory was removed.
+    /// Returns the error of a call on a file, or [`DiskError::Removed`] if the directory was removed.
     pub(super) fn failed(&self, first: u64, kind: Kind, step: &'static str) -> impl Fn(io::Error) -> DiskError {
         move |e| match self.is_removed() {
             true => DiskError::Removed { path: self.path.clone() },
@@ -102,7 +102,7 @@ impl Directory {
     pub(super) fn create(&self, first: u64, kind: Kind) -> io::Result<Arc<File>> {
         let name = name(first, kind);
         let created = match file::create_at(self.fd.as_fd(), &name, Access::Change, MODE) {
-            // Left by an attempt that failed after it, or by a program that is no log.
+            // Left by an attempt that failed afterwards, or by another program.
             Err(e) if e.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => {
                 let left = file::open_at(self.fd.as_fd(), &name, Access::Change)?;
                 Metadata::new(&call::status(left.as_fd())?).must_be_file(io::ErrorKind::InvalidData)?;
@@ -146,7 +146,7 @@ fn name(first: u64, kind: Kind) -> OsString {
 
 fn first_of(found: &OsStr, kind: Kind) -> Option<u64> {
     let first = found.to_str()?.split_once('.')?.0.parse().ok()?;
-    // Numbers beyond are not reached; from a stray file of that name they would overflow.
+    // The log never reaches larger numbers. A stray file with such a name would cause an overflow.
     ((1..=i64::MAX as u64).contains(&first) && name(first, kind) == found).then_some(first)
 }
 

@@ -12,7 +12,7 @@ use crate::sys::errno::Errno;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum DiskError {
-    /// Another process, or another [`Disk`](super::Disk) of this process, has the directory.
+    /// Another process, or another [`Disk`](super::Disk) of this process, has locked the directory.
     Locked {
         /// The directory.
         path: PathBuf,
@@ -35,7 +35,7 @@ pub enum DiskError {
     Io {
         /// The file or the directory.
         path: PathBuf,
-        /// What was done, as a verb.
+        /// The failed step, as a verb.
         step: &'static str,
         /// The underlying error.
         source: Arc<io::Error>,

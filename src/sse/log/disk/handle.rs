@@ -24,7 +24,7 @@ use crate::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
 
 /// Time after which a commit that found no room is repeated.
 const RETRY: Duration = Duration::from_secs(1);
-/// Time for which a replay that found no descriptor is repeated, and the time between two attempts.
+/// How long a replay is retried if there is no free descriptor, and the time between two attempts.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of concurrent reads for replays.
@@ -69,36 +69,38 @@ const READS: usize = 4;
 ///   is damaged although a later commit followed it, opening fails with [`DiskError::Damaged`]: nothing that was
 ///   confirmed is removed silently. [`Durability::None`](crate::fs::Durability::None) cannot tell these cases apart
 ///   and truncates.
-/// * **Ids.** An id is used again only if its event was lost: with [`Durability::None`](crate::fs::Durability::None) by
-///   a power cut, or if the directory is removed or an older copy restored. A reader of a lost event gets an event `gap`
-///   if the log has not given its id again when it reconnects. Later it continues behind the new event with this id.
+/// * **Ids.** An id is used again only if its event was lost: by a power cut with
+///   [`Durability::None`](crate::fs::Durability::None), or because the directory was removed or replaced by an older
+///   copy. A reader that reconnects with the id of a lost event gets an event `gap`, as long as the id is not used
+///   again. After that it continues behind the new event with this id.
 /// * **Gaps.** Old segments are removed as a whole, see [`keep_bytes`](DiskBuilder::keep_bytes). A reader that is
 ///   behind them gets an event `gap` with the number of missed events. So does a reader of events whose segment is
 ///   damaged; the file and the offset are in [`state`](Self::state).
 ///
 /// # Failures
 ///
-/// * **A full disk**, or no descriptors left: what was written of the commit is cut off, events wait in the
+/// * **A full disk**, or no free descriptors: the written part of the commit is cut off, events wait in the
 ///   [queue](DiskBuilder::queue), in order, and the commit is repeated each second. A full queue makes sends fail.
-/// * **Other errors** of a write, any error of a sync, and a removed directory end the log: what is not committed is
+/// * **Other errors** of a write, any error of a sync, and a removed directory end the log: uncommitted events are
 ///   [given up](DiskState::given_up), and sends fail with [`SendError::Log`]. The sync is not repeated, because the
-///   kernel forgets what it could not write. Streams stay open. Open the log again, which checks what the disk has.
+///   kernel forgets which pages it could not write. Streams stay open. Open the log again, which checks what the disk
+///   has.
 /// * **No descriptors left** for a replay: it is repeated for 5 s. Then the reader gets an event `gap`.
-/// * **A runtime that stands still.** One hub commits for all, in its runtime. If that runtime is neither run nor
-///   dropped, for example between two calls of `block_on`, the sends of all hubs wait.
+/// * **A blocked runtime.** One hub commits for all hubs, in its runtime. If that runtime is neither run nor dropped,
+///   for example between two calls of `block_on`, the sends of all hubs wait.
 ///
 /// # Memory and descriptors
 ///
 /// Each segment that readers have used has an index in memory, of 8 bytes for each 64 KiB. Pages for readers are
-/// ranges of segments as they are, with their checksums as comments: of at most 256 KiB or one event, read by at most
-/// four jobs at a time. The checksums are verified before. Pages of 32 KiB and more are mapped and sent by `sendfile`, so
-/// **no other program may change or truncate a segment.** The log has three descriptors open, and one for each other
-/// segment with pages that are mapped.
+/// unchanged ranges of segments, with their checksums as comments. A page has at most 256 KiB or one event. At most
+/// four jobs read pages at a time, and verify the checksums. Pages of 32 KiB and more are mapped and sent by
+/// `sendfile`, so **no other program may change or truncate a segment.** The log keeps three descriptors open, and one
+/// for each other segment that has mapped pages.
 ///
 /// # Closing
 ///
 /// When the last hub is closed, queued events are still committed, for at most 5 s; the rest is given up and
-/// [counted](DiskState::given_up). If the runtime ends, a commit that runs is completed, and the rest is given up.
+/// [counted](DiskState::given_up). If the runtime ends, a running commit is completed, and the rest is given up.
 #[derive(Clone, Debug)]
 pub struct Disk(Arc<DiskInner>);
 
@@ -113,7 +115,7 @@ struct DiskInner {
 }
 
 impl DiskBuilder {
-    /// Opens the log, or creates it with its directory. It has a job on the blocking pool that reads the last segment.
+    /// Opens the log, or creates it with its directory. A job on the blocking pool reads the last segment.
     ///
     /// # Errors
     ///
@@ -220,14 +222,15 @@ impl Log for Disk {
     }
 
     fn order(&self, id: &str, other: &str) -> Option<Ordering> {
-        // An id that was not given yet belongs to a lost event. Events are delivered after their commit, so no hub has
-        // a reader that is ahead of it.
+        // An id that is not assigned yet belongs to a lost event. Events are delivered after their commit, so no hub
+        // has a reader that is ahead of it.
         let id = parse_id(id).filter(|&id| id < self.0.shared.segments().next())?;
         Some(id.cmp(&parse_id(other)?))
     }
 
     fn run(self: Arc<Self>, sink: Sink) -> LogFuture<'static, ()> {
-        // Here and not at the first poll, so that earlier sends are accepted, and readers are not behind them.
+        // Created here and not at the first poll, so that sends before the first poll are accepted, and readers do not
+        // start behind them.
         let hub = Running::new(&self.0);
         self.0.shared.join(sink.clone());
         Box::pin(async move { hub.serve(sink.closed(), || commit(&self.0)).await })
@@ -240,7 +243,8 @@ impl Log for Disk {
             let mut until = None;
             loop {
                 let (inner, reads) = (Arc::clone(&self.0), Arc::clone(&self.0.reads));
-                // The semaphore is never closed. The job has the permit, because it goes on if this future is dropped.
+                // The semaphore is never closed. The job owns the permit, because the job continues if this future is
+                // dropped.
                 let permit = reads.acquire_owned().await;
                 let read = BlockingTask::start(move || {
                     let _permit = permit;

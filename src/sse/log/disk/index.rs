@@ -1,7 +1,7 @@
 //! Sparse index of a segment: the offsets of some of its records.
 //!
-//! The index of a full segment is also a file beside it. It is a shortcut only: a file that is missing, damaged or of
-//! another length of the segment is ignored and rebuilt.
+//! The index of a full segment is also a file beside it. The file is only a shortcut. If it is missing, damaged, or
+//! written for another length of the segment, the index is rebuilt.
 
 /// Minimum distance of two entries in bytes.
 pub(super) const STRIDE: u64 = 64 << 10;

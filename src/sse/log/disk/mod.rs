@@ -9,10 +9,10 @@
 //! Contract:
 //!
 //! 1. An event is delivered, counted and confirmed only after its commit (`writer`). A job on the blocking pool commits
-//!    everything that waits; once begun it ends, whatever happens to its hub and its runtime.
+//!    all waiting events. A job that has begun completes, even if its hub or its runtime ends.
 //! 2. A segment changes only at its end, under the lock of the writer. Bytes of committed records are never changed, so
 //!    readers may have them mapped.
-//! 3. After a failed sync nothing is committed any more.
+//! 3. After a failed sync nothing more is committed.
 //! 4. A page is checked before it is handed out (`replay`).
 //!
 //! The format is described in

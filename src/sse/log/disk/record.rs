@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Numbers are lower-case hexadecimal. The checksum is the CRC32C of the ten bytes before it and of the event. No line
-//! of an event begins with a colon and a digit, so a head behind a line feed begins a record.
+//! of an event begins with a colon and a digit. So a head after a line feed always begins a record.
 
 use std::str;
 
@@ -59,7 +59,7 @@ pub(super) struct Head {
     sum: u32,
 }
 
-/// What the beginning of some bytes is.
+/// Result of looking for a record at the beginning of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordCheck {
     /// The record with the expected id, and its length.

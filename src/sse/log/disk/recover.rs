@@ -1,8 +1,8 @@
 //! Opens a log: locks the directory, and finds the end of the last segment. **Waits for the disk.**
 //!
-//! Only the last segment is read. A record that is not complete ends the log if it can belong to a commit that was not
-//! confirmed; the segment is then truncated to it. It cannot if a later commit begins behind it, and then the log is not
-//! opened: truncating would lose confirmed events.
+//! Only the last segment is read. An incomplete record usually belongs to a commit that was not confirmed: the segment
+//! is truncated before it, and the log ends there. If a later commit begins behind the record, its commit was
+//! confirmed. Then opening fails, because truncating would lose confirmed events.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) fn open(options: &DiskBuilder) -> Result<Opened, DiskError> {
     let scanned = scan::scan(&file, len, (last, 0), |id, offset| index.add(id - last, offset));
     let scanned = scanned.map_err(failed("read"))?;
     if let Some(reason) = scanned.wrong {
-        // Without syncs, later records may be on the disk and earlier ones not.
+        // Without syncs, a later record may be on the disk although an earlier one is not.
         let was_complete = options.durability != Durability::None
             && scan::has_later_commit(&file, len, scanned.id, scanned.offset).map_err(failed("read"))?;
         if was_complete {
@@ -57,7 +57,7 @@ pub(super) fn open(options: &DiskBuilder) -> Result<Opened, DiskError> {
         file::set_len(file.as_fd(), scanned.offset).map_err(failed("set the length"))?;
     }
     if options.durability != Durability::None {
-        // What a killed process wrote may be in the page cache only.
+        // The last writes of a killed process may be only in the page cache.
         file::sync_data(file.as_fd()).map_err(failed("sync the file"))?;
         directory.sync()?;
     }

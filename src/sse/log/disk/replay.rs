@@ -1,8 +1,8 @@
 //! Pages of events for readers that are behind the ring. Reading **waits for the disk**, on the blocking pool.
 //!
-//! A page is a range of a segment as it is: mapped, so that a long one is sent by `sendfile`, and not decoded. The
-//! checksums of its records are verified before it is handed out. A reader that misses events, because their segment
-//! was removed or is damaged, gets a gap with their number.
+//! A page is an unchanged range of a segment. It is not decoded. A long page is mapped, so that it is sent by
+//! `sendfile`. The checksums of the records are verified before the page is returned. A reader that misses events,
+//! because their segment was removed or is damaged, gets a gap with their number.
 
 use std::fs::File;
 use std::io;

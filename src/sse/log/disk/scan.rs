@@ -86,9 +86,10 @@ pub(super) fn scan(
 }
 
 /// Returns whether a commit of events after `id` begins behind the bad record at `offset`. If so, the record was
-/// complete once, because a commit begins after the one before it was synced.
+/// complete once: a commit begins only after the previous one was synced.
 ///
-/// Records begin behind a line feed, where an event has no colon and digit. The contents of events are not searched.
+/// A record begins after a line feed, with a colon and a digit. No line of an event begins so, so the contents of
+/// events cannot be mistaken for a record.
 pub(super) fn has_later_commit(file: &File, len: u64, id: u64, mut offset: u64) -> io::Result<bool> {
     let mut window = Window { file, len, at: offset, bytes: Vec::new() };
     let head_at = |window: &mut Window<'_>, offset| {
@@ -98,7 +99,7 @@ pub(super) fn has_later_commit(file: &File, len: u64, id: u64, mut offset: u64) 
         Some(head) => Ok::<_, io::Error>(record::is_later_commit(window.get(offset, HEAD + head.len)?, id)),
         None => Ok(false),
     };
-    // The line feed at the end of the bad record may be its fault.
+    // The line feed at the end of the bad record may itself be damaged.
     if let Some(head) = head_at(&mut window, offset)?
         && begins_at(&mut window, offset + (HEAD + head.len) as u64)?
     {

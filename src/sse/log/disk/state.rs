@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::error::{DiskError, describe};
 use crate::counters::log;
 
-/// Maximum number of errors that are remembered because they were logged.
+/// Maximum number of logged errors that are remembered, so that they are not logged again.
 const LOGGED: usize = 1000;
 
 /// State of a [`Disk`](super::Disk), from [`Disk::state`](super::Disk::state).
@@ -37,12 +37,12 @@ pub struct DiskState {
     pub removed: u64,
     /// Size of the incomplete commit that was cut off when the log was opened, in bytes.
     pub cut: u64,
-    /// Number of times that a reader did not get events because a segment is damaged, and got a gap.
+    /// Number of times that a reader got a gap because a segment is damaged.
     pub damaged: u64,
     /// Whether the log has failed and commits nothing more. It has to be opened again.
     pub failed: bool,
-    /// The error that ended the log, that of a full disk until it has space, that of a segment that cannot be removed
-    /// until it is, or the last one of a replay.
+    /// The current error: the error that ended the log; or the error of a full disk, until it has space; or the error
+    /// of a segment that cannot be removed, until it is removed; or the last error of a replay.
     pub error: Option<String>,
 }
 
@@ -141,7 +141,7 @@ impl Stats {
         }
     }
 
-    /// Returns the error of a caller that waits for what it has sent.
+    /// Returns the error for a caller that waits for its sent events.
     pub(super) fn check(&self, path: &Path) -> Result<(), DiskError> {
         let inner = self.inner();
         match &inner.failure {

@@ -1,4 +1,4 @@
-//! Writer: commits everything that waits with one write and one sync. **Waits for the disk.**
+//! Writer: commits all waiting events with one write and one sync. **Waits for the disk.**
 //!
 //! ```text
 //!  queue ─▶ batch ─▶ records ─write─▶ segment ─fdatasync─▶ confirmed: delivered to the hubs
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A commit is a job with plain calls, not a chain of the ring: it has to end once it has begun. The future of a chain
-//! may be dropped with its runtime, and the outcome of a write is then unknown, while clones of the log in other
-//! runtimes continue.
+//! may be dropped with its runtime. The outcome of a write is then unknown, but clones of the log in other runtimes
+//! continue.
 //!
 //! A failed sync is never repeated. The kernel marks the pages that it could not write as clean, so a second sync
 //! succeeds without them.
@@ -44,7 +44,7 @@ type Append = queue::Append<Unnumbered>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// There is no room for what waits.
+    /// There is no room for the waiting events.
     TryLater,
 }
 
@@ -76,15 +76,16 @@ impl Writer {
         let Opened { segments, file, .. } = opened;
         let (file, next, last) = (Arc::clone(file), segments.next(), segments.last());
         let (first, len, reading) = (last.first, last.len, Arc::clone(&last.reading));
-        // If it has events, the time is not known: the first commit begins another segment if they are removed by age.
+        // The start time of a segment with events is not known. The first commit begins a new segment if segments are
+        // removed by age.
         let begun = if len > 0 { SystemTime::UNIX_EPOCH } else { SystemTime::now() };
         Self { file, first, len, next, begun, reading, buf: Vec::new(), left: Vec::new() }
     }
 
-    /// Commits what waits in the queue, up to the end of the segment.
+    /// Commits the events in the queue, up to the end of the segment.
     pub(super) fn commit(writer: &Mutex<Self>, shared: &DiskShared) -> Outcome {
         let Ok(mut writer) = writer.lock() else {
-            // A commit has panicked, so what the segment has is unknown.
+            // A commit has panicked, so the contents of the segment are unknown.
             let source = Arc::new(io::Error::other("a commit has panicked"));
             let path = shared.directory.path().to_owned();
             return give_up(shared, Vec::new(), DiskError::Io { path, step: "commit", source });
@@ -194,7 +195,7 @@ impl Writer {
         if shared.durability != Durability::None
             && let Err(e) = file::sync_data(self.file.as_fd())
         {
-            // So that the next opening does not take pages that could not be written for durable.
+            // Cut off, so that the next opening does not treat pages that could not be written as durable.
             let _ = self.cut();
             return Err(CommitFailure::Fatal(failed("sync the file")(e)));
         }
@@ -240,7 +241,7 @@ impl Writer {
 }
 
 impl CommitFailure {
-    /// Of a call that precedes the sync, and whose effect was removed.
+    /// For the error of a call before the sync whose effect was undone.
     fn before_sync(error: DiskError) -> Self {
         let repeats = error.is_no_space() || error.is_no_descriptor();
         if repeats { Self::NoRoom(error) } else { Self::Fatal(error) }
@@ -260,7 +261,7 @@ fn retry_or_fail(shared: &DiskShared, batch: Vec<Append>, failure: CommitFailure
     }
 }
 
-/// Ends the log: what waits is given up.
+/// Ends the log and gives up the waiting events.
 fn give_up(shared: &DiskShared, mut batch: Vec<Append>, error: DiskError) -> Outcome {
     shared.stats.fail(error);
     batch.extend(shared.queue.take(|_| true));

@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use super::*;
 
-/// A job goes on if the reader leaves, so it counts as long as it runs.
+/// A job continues if its reader leaves, so it counts as long as it runs.
 #[tokio::test]
 #[expect(clippy::await_holding_lock, reason = "the jobs wait for it")]
 async fn jobs_of_readers_that_left_count() {
