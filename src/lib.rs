@@ -92,7 +92,7 @@
 //! [`Capabilities`] says so. Gathering remains; nothing else promises speed. `--cfg millstream_portable` chooses this
 //! build on Linux.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Modules that are left out leave internal functions and re-exports without a user. With the default features, each has one.
+// Without some features, internal functions and re-exports are unused. With the default features, all are used.
 #![cfg_attr(
     any(portable, not(all(feature = "codec", feature = "files", feature = "fs", feature = "server", feature = "sse"))),
     allow(dead_code, unreachable_pub, unused_imports)
@@ -130,7 +130,8 @@ pub mod testing;
 
 pub use sys::caps::{Capabilities, Support};
 
-/// What the crates beside this one use, with the exact version of it. There is no promise for anyone else.
+/// Items for the companion crates, which depend on the exact version of this crate. There is no stability promise for
+/// other users.
 #[doc(hidden)]
 pub mod internal {
     use std::fs::File;
@@ -175,7 +176,7 @@ pub mod internal {
         Ok(crate::buf::origin::Mapping::with(file, offset, len, Some(companion))?.bytes())
     }
 
-    /// Returns whether `stream` has received bytes that another reader of its socket misses.
+    /// Returns whether `stream` has received bytes that another reader of its socket would miss.
     pub fn has_received_ahead(stream: &crate::net::UnixStream) -> bool {
         stream.has_received_ahead()
     }
@@ -187,7 +188,7 @@ pub mod internal {
     }
 }
 
-/// What is private and fuzzed by itself: see `fuzz/`.
+/// Private parts that are fuzzed directly: see `fuzz/`.
 #[cfg(all(fuzzing, uring))]
 #[doc(hidden)]
 pub mod fuzzing {

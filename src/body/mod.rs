@@ -5,7 +5,7 @@
 //! | merge the small frames of a body | [`Batch`] |
 //! | compress a body | `Compress` (feature `compress`), [`ContentCoding`] |
 //! | respond with a file, a range of it, or several | [`FileBody`] |
-//! | pass on the response of another server | `DirectBody`, from `relay::Proxy` (feature `relay`) |
+//! | pass on the response of another server | `DirectBody`, from `Proxy` of the crate `millstream-proxy` |
 //! | respond with the bytes of a reader | [`from_reader`](from_reader()) |
 //! | answer range requests for anything that can be read at an offset | [`ranges`](ranges()), [`ReadAt`] |
 //! | save a body into a file | [`save`](save()), [`Save`] |

@@ -3,13 +3,13 @@
 use super::plan::{CopyPath, Paths};
 use crate::counters::{Counter, count};
 
-/// CopyReport of a copy so far.
+/// Report of a copy so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyReport {
     /// Number of bytes written to the target.
     pub bytes: u64,
-    /// CopyPath of most of the bytes. The last one, if several moved equally many.
+    /// Path of most of the bytes; the last one if several paths moved equally many.
     pub path: CopyPath,
     /// Number of calls that moved bytes or tried to. For other ends than files, pipes and sockets: number of polls.
     pub syscalls: u64,

@@ -19,7 +19,7 @@ pub(super) const SETS: usize = 256;
 /// Sets available to requests with a route. The others remain for requests without one.
 const SETS_WITH_ROUTE: usize = 192;
 
-/// ResponseOutcome of a response.
+/// Outcome of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResponseOutcome {

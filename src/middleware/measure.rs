@@ -47,7 +47,7 @@ pub(crate) mod request_id;
 /// `duration` in seconds, `outcome`.
 ///
 /// A response is *complete* when its body has ended, has given its declared length, or has no bytes (`HEAD`, 1xx, 204,
-/// 304); an *error* when the service or the body failed; else *aborted*, as an endless one always is.
+/// 304); an *error* when the service or the body failed; otherwise *aborted*. An endless response is always *aborted*.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 #[must_use = "a layer does nothing until it is put around a service"]
@@ -71,7 +71,7 @@ impl<S> Layer<S> for Measure {
 /// Name of a route, for labels: `/users/{id}`, never the path itself.
 ///
 /// The service adds it to the extensions of its response, or an outer layer to those of the request. With the feature
-/// `axum`, a `MatchedPath` is used too, if the layer was added by `Router::layer`.
+/// `axum-08`, a `MatchedPath` is used too, if the layer was added by `Router::layer`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Route(u8);
 

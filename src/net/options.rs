@@ -31,7 +31,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Returns an error if an option has a value that it cannot have.
+    /// Returns an error if an option has an invalid value.
     pub(super) fn check(&self) -> io::Result<()> {
         match self.high_range {
             Some((low, high)) if low > high => {
@@ -93,10 +93,11 @@ macro_rules! stream_options {
             }
 
             /// Replaces the fixed [`high_mark`](Self::high_mark) by one that adapts to each connection's rates over the
-            /// last second, between these bounds in bytes: 50 ms of input, and more while input outpaces output. A fast
-            /// reader gets room for bursts; a slow one holds little memory and gets no stale bytes. Use it with
-            /// [`profile`](Self::profile), because the kernel queues bytes as well. The lower bound comes first,
-            /// otherwise binding or connecting fails with [`InvalidInput`](std::io::ErrorKind::InvalidInput).
+            /// last second, between these bounds in bytes. The mark is 50 ms of input, and more while input is faster
+            /// than output. A fast reader gets room for bursts. A slow reader holds little memory and gets no stale
+            /// bytes. Use it with [`profile`](Self::profile), because the kernel queues bytes as well. The lower bound
+            /// comes first; otherwise binding or connecting fails with
+            /// [`InvalidInput`](std::io::ErrorKind::InvalidInput).
             #[must_use]
             pub fn adaptive_high_mark(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
                 self.options.high_range = Some((*bounds.start(), *bounds.end()));

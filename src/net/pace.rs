@@ -1,7 +1,7 @@
 //! A send rate shared by many streams: one token bucket, and one task that waits for it.
 //!
 //! A stream without tokens is blocked and joins a queue. While the queue is not empty, a task sleeps until the bucket
-//! has tokens, and unblocks as many streams as they suffice for. So there is no timer per stream.
+//! has tokens, and then unblocks as many streams as the tokens allow. So there is no timer per stream.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,8 +25,8 @@ const TAKES: u64 = 4 << 10;
 /// A send rate shared by all streams of one or several listeners. Cheap to clone; clones share the rate. Passed to
 /// [`pace_all`](super::TcpListenerBuilder::pace_all).
 ///
-/// Bursts of up to a tenth of a second are allowed. A system call is not cut short: its excess (gathered bytes, or up
-/// to 2 MiB of a file) delays later calls.
+/// Bursts of up to a tenth of a second are allowed. A system call is not split: if it sends more than allowed (gathered
+/// bytes, or up to 2 MiB of a file), later calls are delayed.
 ///
 /// # Panics
 ///
@@ -45,7 +45,7 @@ pub(super) enum Grant {
     Never,
 }
 
-/// Spawns `task`. Returns `false` if the runtime has ended, which drops it.
+/// Spawns `task`. Returns `false` if the runtime has ended; it then drops the task.
 fn is_spawned(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) -> bool {
     let task = pin!(unconstrained(runtime.spawn(task)));
     !matches!(task.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Err(e)) if e.is_cancelled())
@@ -106,7 +106,7 @@ impl SharedPace {
         Self(Arc::new(Bucket { start: Instant::now(), state: Mutex::new(state) }))
     }
 
-    /// Panics, with tokio's message, on a runtime without timers, where the waiting task would panic.
+    /// Panics with tokio's message on a runtime without timers. The waiting task would panic there.
     #[track_caller]
     pub(super) fn require_timer() {
         drop(tokio::time::sleep(Duration::ZERO));
@@ -130,8 +130,8 @@ impl SharedPace {
         }
     }
 
-    /// Returns whether a stream may send `bytes` now. Otherwise queues its `waker`, which is called once it may, unless
-    /// no task can wait for that.
+    /// Returns whether a stream may send `bytes` now. Otherwise queues its `waker`, which is called once the stream may
+    /// send. The waker is not queued if no task can wait for the rate.
     pub(super) fn may_send(&self, bytes: usize, waker: &Waker, runtime: &Handle) -> Grant {
         loop {
             let mut state = self.0.state();
@@ -219,7 +219,8 @@ impl Drop for Attendant {
         state.attended = false;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        // In tasks, because the dropping thread may hold the lock of a stream; in a thread for streams without a runtime.
+        // Wakers are called in tasks, because the dropping thread may hold the lock of a stream. Wakers of streams
+        // without a runtime are called in a thread.
         let wake = |Waiting { waker, runtime, .. }: Waiting| {
             let again = waker.clone();
             if is_spawned(&runtime, async move { again.wake() }) { None } else { Some(waker) }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::sys::fd::BorrowedFd;
 use crate::sys::tcp;
 
-/// Round-trip times: a peer is far from `FAR` on, and near again below `NEAR`.
+/// Round-trip times: a peer becomes far at `FAR` or more, and near again below `NEAR`.
 const FAR: Duration = Duration::from_millis(50);
 const NEAR: Duration = Duration::from_millis(40);
 

@@ -22,8 +22,8 @@ pub enum Receive {
     /// connections, 25 % more on 8 and 10 % more on 512, with 5 calls for 100 messages instead of 200. Bulk transfers
     /// lose too, because bytes are copied once more.
     ///
-    /// If the owner does not read, the receive stops at 64 KiB; the kernel may have received more by then, at most the
-    /// provided buffers. Without a ring or a free buffer, reads are as with [`Ready`](Self::Ready).
+    /// If the owner does not read, the receive stops at 64 KiB. The kernel may have received more by then, up to all
+    /// provided buffers. Without a ring or a free buffer, reads work as with [`Ready`](Self::Ready).
     ///
     /// [io_uring_prep_recv_multishot(3)]: https://man7.org/linux/man-pages/man3/io_uring_prep_recv_multishot.3.html
     Multishot,

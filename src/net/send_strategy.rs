@@ -1,4 +1,4 @@
-//! Strategies of writes: for operators who suspect one of them, and for comparisons.
+//! Strategies of writes, for diagnosis and comparisons.
 
 use std::fmt;
 use std::io;

@@ -32,7 +32,8 @@ pub struct StreamStats {
     pub queued: usize,
     /// Whether the socket was full at the last send and has not become writable since.
     pub blocked: bool,
-    /// Bytes written that will never be sent: the stream has failed, or was dropped and its peer did not read.
+    /// Bytes written that will never be sent, because the stream has failed, or was dropped while its peer did not
+    /// read.
     pub lost: u64,
     /// Calls that sent bytes, including those of a ring.
     pub writes: u64,

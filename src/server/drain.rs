@@ -37,8 +37,9 @@ impl Drained {
     }
 }
 
-/// Notifies the tasks of a connection that its server drains, so that they finish. Without it an upgraded connection,
-/// such as a WebSocket, takes the whole deadline. Cheap to clone; keeps neither the connection nor the server open.
+/// Notifies the tasks of a connection when its server drains, so that they can finish. An upgraded connection that
+/// ignores it, such as a WebSocket, stays open until the deadline. Cheap to clone; keeps neither the connection nor the
+/// server open.
 ///
 /// It is in the [extensions](http::Request::extensions) of requests with an `Upgrade` field and of `CONNECT`. For other
 /// requests [`Connection::drain_signal`](super::Connection::drain_signal) returns it. A [`GracefulClose`] ends endless responses, and
@@ -90,7 +91,7 @@ impl DrainSignal {
     ///
     /// # Cancel safety
     ///
-    /// No notification is lost when the future is dropped: the next one is ready as well.
+    /// Dropping the future loses no notification: later futures are ready as well.
     pub async fn draining(&self) {
         let notify = Arc::new(Notify::new());
         let notifier = Arc::clone(&notify);

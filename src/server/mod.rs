@@ -15,19 +15,12 @@
 
 // From the top down; imports run downwards only:
 //
-//   serve_cores       runs a server on several cores
-//   serve             a server with its settings, and its run on one runtime
-//   until_drain       ends endless responses when the server drains
-//   accept/           accepts connections: who may come in, and who the client is
-//   watch/            limits that depend on time, checked for all connections
-//   connection/       the steps of a connection
-//   request/          a request, from hyper to the service
-//   response/         a response, from the service to hyper or to the stream
-//   drain             the signal that the server drains, and what became of its connections
-//   state/            what connections, requests and the reaper share
-//   limits, trusted   what users set
-//   error, lock       used by all
-//   tls/              TLS: configuration, certificates, streams
+//   serve_cores runs a server on several cores serve a server with its settings, and its run on one runtime until_drain
+//   ends endless responses when the server drains accept/ accepts connections: who may come in, and who the client is
+//   watch/ limits that depend on time, checked for all connections connection/ the steps of a connection request/ a
+//   request, from hyper to the service response/ a response, from the service to hyper or to the stream drain the
+//   signal that the server drains, and the outcome of its connections state/ what connections, requests and the reaper
+//   share limits, trusted what users set error, lock used by all tls/ TLS: configuration, certificates, streams
 //
 //  listener ─▶ server: accepts ─┬─ over a limit: answered or reset (conn_limiter, refuse)
 //                               └─▶ a task for each connection: version ─▶ hyper ─▶ adapter ─▶ your service
@@ -42,13 +35,13 @@
 //                                          drain ────┘ the signal, the deadline
 //
 // Invariants:
-// 1. No request, body or connection has a timer or an allocation for a limit, except a body that the service waits
+// 1. No request, body or connection has a timer or an allocation for a limit, except for a body that the service waits
 //    for. Activity is recorded in atomics, which the reaper compares with their previous values. So limits take effect
 //    within a second, and never early.
 // 2. A connection counts until its socket is closed, also after an upgrade.
 // 3. HTTP/1: a response whose body is pending, and a connection without a request, need no state of hyper. The bytes on
 //    the wire are the same with and without takeover.
-// 4. A connection that is instructed to finish and does not is reset.
+// 4. A connection that does not finish after the instruction to finish is reset.
 
 pub(crate) mod accept;
 mod connection;

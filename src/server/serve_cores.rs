@@ -39,7 +39,8 @@ pub fn serve_cores<S: HttpService>(
 }
 
 impl<'a, S: HttpService> Server<(&'a Cores, Listeners), S, SocketAddr> {
-    /// Starts the server. The returned value runs already: block on it, await it, or drop it to close the listeners.
+    /// Starts the server. It already runs when this returns. Block on the returned value, await it, or drop it to close
+    /// the listeners.
     ///
     /// # Errors
     ///
@@ -58,8 +59,8 @@ impl<'a, S: HttpService> Server<(&'a Cores, Listeners), S, SocketAddr> {
         run.combined(drop)
     }
 
-    /// Starts the server, and [drains](Self::drain) all cores when `signal` is ready, which the first core polls. The
-    /// counts are sums; the duration is the longest.
+    /// Starts the server, and [drains](Self::drain) all cores when `signal` is ready. The first core polls `signal`.
+    /// The returned counts are sums over the cores; the duration is the longest one.
     ///
     /// # Errors
     ///
@@ -92,7 +93,7 @@ impl<'a, S: HttpService> Server<(&'a Cores, Listeners), S, SocketAddr> {
         run.combined(|drained| drained.into_iter().fold(Drained::default(), Drained::and))
     }
 
-    /// Returns the cores, and what makes the server of a core.
+    /// Returns the cores, and the function that makes the server of a core.
     fn split(self) -> (&'a Cores, impl Fn() -> io::Result<Server<TcpListener, S>> + Clone + Send + 'static) {
         let Self { listener: (cores, listeners), service, settings } = self;
         let each =

@@ -12,9 +12,10 @@ use ipnet::IpNet;
 /// Described by RFC 7239. Read by [`Trusted::client`].
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Networks of trusted peers: headers of proxies and operators' machines are believed, and
+/// Networks of trusted peers, such as proxies and operators' machines. Their headers are trusted, and
 /// [`Limits::exempt`](crate::server::Limits::exempt) does not count their connections. For headers the list is empty by
-/// default, without the local machine: anyone who makes a proxy on it send requests comes from there.
+/// default. It does not contain the local machine, because requests of untrusted clients come from there if a proxy
+/// runs on it.
 ///
 /// ```
 /// use millstream::server::Trusted;

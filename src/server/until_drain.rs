@@ -18,19 +18,19 @@ use crate::body::GracefulClose;
 /// Maximum number of ready frames that follow the signal. A body that always has one would not end otherwise.
 const LAST_FRAMES: u32 = 32;
 
-/// Ends an endless response in order when the server [drains](super::Server::drain), which would reset it at the deadline
-/// otherwise.
+/// Ends an endless response in order when the server [drains](super::Server::drain). Otherwise the server would reset
+/// it at the deadline.
 ///
 /// | `Content-Type` | end |
 /// |---|---|
 /// | `text/event-stream` | between two frames; a browser then reconnects, to another server |
 /// | `application/grpc` | between two frames, with the status `UNAVAILABLE`, which asks clients to try again |
-/// | any other | unchanged: the client would take a part of the response for all of it |
+/// | any other | unchanged: the client would regard a part of the response as complete |
 ///
 /// Frames that are ready still leave, at most 32. A response of known length, a compressed one, and one that has a
 /// [`GracefulClose`], such as that of a [`Hub`](crate::sse), are unchanged. Apply it inside of layers that compress.
 ///
-/// Do not apply it to streams that end by themselves soon, such as the tokens of a model: those are served until the
+/// Do not apply it to streams that soon end by themselves, such as the tokens of a model. They are served until the
 /// deadline.
 ///
 /// With axum, in the handler:

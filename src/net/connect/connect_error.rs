@@ -28,7 +28,7 @@ pub(in crate::net) enum Why {
     /// The time limit expired after these attempts.
     Timeout(Duration, Tried),
     Path(io::Error),
-    /// An option has a value that it cannot have.
+    /// An option has an invalid value.
     Option(io::Error),
 }
 

@@ -27,9 +27,9 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects [`TcpStream`]s to the hosts of URIs.
 ///
-/// A tower service, as hyper-util's client and tonic's `connect_with_connector` take one. With the feature `client` its
-/// streams implement the traits that `hyper_util::client::legacy::Client` requires, so a proxy has the same stream on
-/// both sides:
+/// It is a tower service, as required by hyper-util's client and tonic's `connect_with_connector`. With the feature
+/// `client` its streams implement the traits that `hyper_util::client::legacy::Client` requires, so a proxy has the
+/// same stream on both sides:
 ///
 /// ```
 /// # #[cfg(feature = "client")] {
@@ -49,8 +49,8 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 /// between the families. The next attempt starts after 250 ms, or at once if one fails. The first connection wins, and
 /// the other attempts are dropped. The total time is limited to [5 s](Self::timeout), which needs the runtime's timer.
 ///
-/// The kernel probes a peer that is silent for 60 s (`SO_KEEPALIVE`), so that one that has vanished is noticed after two
-/// minutes, as on [accepted](crate::net::TcpListenerBuilder::keep_alive) connections.
+/// The kernel probes a peer that is silent for 60 s (`SO_KEEPALIVE`). A vanished peer is detected after two minutes, as
+/// on [accepted](crate::net::TcpListenerBuilder::keep_alive) connections.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Listeners that a server takes: those of this crate, those of tokio, and any other.
+//! Listeners that a server accepts: those of this crate, those of tokio, and any other type.
 
 use std::io;
 
@@ -12,8 +12,8 @@ use crate::counters::{Counter, count};
 use crate::net::stream::CountedIo;
 use crate::net::stream::{PeerAddr, Rewind, Seen, TakeOver};
 
-/// A listener, as accepted by [`server::serve`](crate::server::serve()). Open to implementors: wrap streams that are
-/// not of this crate in [`CountedIo`](crate::net::CountedIo).
+/// A listener, as accepted by [`server::serve`](crate::server::serve()). You can implement it: wrap streams of other
+/// crates in [`CountedIo`](crate::net::CountedIo).
 ///
 /// ```
 /// use std::io;

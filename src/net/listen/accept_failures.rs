@@ -1,4 +1,4 @@
-//! Failures to accept: which are skipped, which need a pause, and which end the listener.
+//! Errors of accept: which are skipped, which need a pause, and which end the listener.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::sys::errno::Errno;
 
 /// Pause after running out of descriptors or memory.
 pub(in crate::net) const PAUSE: Duration = Duration::from_millis(50);
-/// Number of consecutive failed connections that also causes a pause: the cause may affect all of them.
+/// Number of consecutive failed connections after which accepting pauses too: the cause may affect all connections.
 pub(super) const FAILED_MAX: u32 = 16;
 
 /// Consecutive failures to accept.
@@ -53,7 +53,7 @@ enum After {
     Give,
 }
 
-/// Classifies errors, including those that Linux passes on from the new socket,
+/// Classifies errors, including errors of the new socket that Linux reports here,
 /// [accept(2)](https://man7.org/linux/man-pages/man2/accept.2.html).
 fn after(error: &io::Error) -> After {
     match Errno::from_io_error(error) {

@@ -28,7 +28,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Panics outside a tokio runtime with I/O enabled, and with a shared rate on one without timers.
+    /// Panics outside a tokio runtime with I/O enabled, and if a rate is shared and the runtime has no timers.
     #[track_caller]
     pub(in crate::net) fn new(socket: OwnedFd, options: Options, switch: ProfileSwitch) -> io::Result<Self> {
         log_capabilities();
@@ -136,7 +136,7 @@ macro_rules! listener {
                 Ok(($stream { stream }, peer))
             }
 
-            /// As [`accept`](Self::accept), for one task: of several that poll, the last one is woken.
+            /// As [`accept`](Self::accept), for one task. If several tasks poll, only the last one is woken.
             pub fn poll_accept(
                 &self,
                 cx: &mut std::task::Context<'_>,

@@ -11,8 +11,8 @@ use crate::sys::socket;
 /// distributes connections by a hash of their addresses (`SO_REUSEPORT`,
 /// [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)).
 ///
-/// All of them listen from the start, and early connections wait. Take every one of them: the kernel also assigns
-/// connections to a listener that no task accepts from.
+/// All of them listen from the start, and early connections wait. Take all of them: the kernel also assigns connections
+/// to a listener on which no task accepts.
 ///
 /// [`server::serve_cores`](crate::server::serve_cores()) serves them all. By hand, with axum for instance:
 ///
@@ -39,10 +39,10 @@ use crate::sys::socket;
 /// # Closing
 ///
 /// A connection belongs to the listener that the kernel chose for it. If that listener closes before it has accepted
-/// the connection, the connection is reset, even if other listeners of the address live. Linux moves it only if
-/// `net.ipv4.tcp_migrate_req` is set ([ip-sysctl](https://docs.kernel.org/networking/ip-sysctl.html), Linux 5.14). So
-/// close all listeners together, as [`Cores`](crate::runtime::Cores) does. To restart without losing a connection, let
-/// a supervisor keep the sockets and pass them to [`TcpListener::from_std`].
+/// the connection, the connection is reset, even if the address has other listeners. Linux moves it to another listener
+/// only if `net.ipv4.tcp_migrate_req` is set ([ip-sysctl](https://docs.kernel.org/networking/ip-sysctl.html), Linux
+/// 5.14). So close all listeners together, as [`Cores`](crate::runtime::Cores) does. To restart without losing a
+/// connection, let a supervisor keep the sockets and pass them to [`TcpListener::from_std`].
 ///
 /// Clones share the same listeners; dropping the last clone closes those that were not taken.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ impl TcpListenerBuilder {
 
     fn bind_all(&self, addr: SocketAddr, count: usize) -> io::Result<Listeners> {
         if !self.reuse_port && addr.port() != 0 {
-            // Without `SO_REUSEPORT`, which fails if the address is in use.
+            // Binds without `SO_REUSEPORT`, so that this fails if the address is in use.
             drop(socket::listen(addr, self.backlog, false)?);
         }
         let listen = |addr| socket::listen(addr, self.backlog, true).map(std::net::TcpListener::from);

@@ -2,9 +2,9 @@
 //!
 //! - `tcp`, `unix`: the listeners and their builders.
 //! - `name`: the socket file of a Unix listener.
-//! - `listeners`: several of one port.
+//! - `listeners`: several listeners on one port.
 //! - `listener`: the accept loop of all of them.
-//! - `accept_failures`: failures that do not end it.
+//! - `accept_failures`: errors that do not end the loop.
 //! - `accept`: the trait of listeners that a server takes.
 //! - `incoming`: a listener as a stream of connections.
 

@@ -6,8 +6,8 @@
 //!                                                 └─ refused: remove ─▶ bind
 //! ```
 //!
-//! A killed process leaves its socket file behind, and bind fails on it. Connecting shows whether a server listens.
-//! Between bind and listen a live socket refuses connections as well, so all steps run under a lock.
+//! A killed process leaves its socket file behind, and bind fails on it. Connecting shows whether a server listens. A
+//! live socket also refuses connections between bind and listen, so all steps run under a lock.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use crate::sys::errno::Errno;
 use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::unix;
 
-/// Time limit for the lock on the directory. This crate holds it for a few system calls; a longer holder uses it for
-/// another purpose, and the steps then run without it.
+/// Time limit for the lock on the directory. This crate holds the lock only for a few system calls. If it is held for
+/// longer, another program uses it for another purpose, and the steps run without it.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -102,7 +102,7 @@ fn bind_blocking(path: &Path, backlog: u32, mode: Option<u32>, locks: bool) -> i
 ///
 /// # Errors
 ///
-/// Fails if the file is not a socket, a server listens on it, or that is unknown.
+/// Fails if the file is not a socket, if a server listens on it, or if this cannot be determined.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let in_use = |why: String| io::Error::new(io::ErrorKind::AddrInUse, format!("{}: {why}", path.display()));
     let (file, is_socket) = match unix::identify_blocking(path) {

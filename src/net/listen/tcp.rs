@@ -42,9 +42,9 @@ use crate::sys::{socket, tcp};
 /// # fn main() {}
 /// ```
 ///
-/// `axum::serve` aborts requests of half-closed clients, which
-/// [`Limits::half_close`](crate::server::Limits::half_close) supports: it has no such option, and the stream cannot
-/// know whether hyper reads for a next request.
+/// `axum::serve` aborts requests of half-closed clients. It has no option for this, and the stream cannot know whether
+/// hyper reads for the next request. [`server::serve`](crate::server::serve()) supports such clients by
+/// [`Limits::half_close`](crate::server::Limits::half_close).
 #[derive(Debug)]
 pub struct TcpListener {
     listener: Listener,
@@ -85,8 +85,8 @@ impl TcpListenerBuilder {
 
     /// Ends connections whose peer acknowledges nothing for `limit` (`TCP_USER_TIMEOUT`, whole milliseconds,
     /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)): writes then fail with
-    /// [`TimedOut`](io::ErrorKind::TimedOut). The kernel measures the time. By default a connection waits while the
-    /// peer's machine answers.
+    /// [`TimedOut`](io::ErrorKind::TimedOut). The kernel measures the time. By default a connection waits as long as
+    /// the peer's machine answers.
     ///
     /// The kernel also counts time in which a slow peer's window closes repeatedly, so choose minutes, not seconds, for
     /// slow readers. [`server::serve`](crate::server::serve()) does not need the option: its
@@ -101,7 +101,7 @@ impl TcpListenerBuilder {
     /// Ends connections whose peer is unreachable, even if nothing is sent: after `idle` without bytes the kernel sends
     /// four probes, `idle / 4` apart (`SO_KEEPALIVE`, [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)). In
     /// whole seconds from 1 to 32 767; 60 s by default, so a dead peer is noticed after two minutes. `None` turns it
-    /// off. The kernels send and answer probes without the processes at either end.
+    /// off. The kernels send and answer these probes; the processes at both ends are not involved.
     #[must_use]
     pub fn keep_alive(mut self, idle: Option<Duration>) -> Self {
         self.keep_alive = idle;
@@ -109,8 +109,9 @@ impl TcpListenerBuilder {
     }
 
     /// Sends pool memory ([`lease`](crate::buf::lease)) of 16 KiB or more without a copy (`IORING_OP_SENDMSG_ZC`, Linux
-    /// 6.1). The memory is kept until the kernel has released it. Off by default, and always off on loopback: it pays
-    /// only on fast network cards. A connection for which the kernel copies anyway returns to plain sends.
+    /// 6.1). The memory is kept until the kernel has released it. Off by default, and always off on loopback, because
+    /// it saves time only on fast network cards. A connection for which the kernel copies anyway returns to plain
+    /// sends.
     #[cfg(feature = "uring-net")]
     #[must_use]
     pub fn zero_copy(mut self, on: bool) -> Self {
@@ -138,7 +139,7 @@ impl TcpListenerBuilder {
         self
     }
 
-    /// Gives `percent` of 100 new connections another [profile](Self::profile), evenly spread, for trials.
+    /// Gives `percent` of 100 new connections another [profile](Self::profile), for trials. They are spread evenly.
     /// [`profile_switch`](Self::profile_switch) changes it later.
     #[must_use]
     pub fn profile_share(self, profile: Profile, percent: u8) -> Self {

@@ -84,9 +84,9 @@ impl UnixListener {
         UnixListenerBuilder { backlog: 4096, mode: None, options: Options::default() }
     }
 
-    /// Binds `path` and listens. Other than tokio's it is `async`, because it may wait for another server that starts.
-    /// A path that begins with a NUL is an abstract name, without file and permissions: any
-    /// process in the network namespace can connect.
+    /// Binds `path` and listens. Unlike tokio's `bind` it is `async`, because it may wait for another server that
+    /// starts. A path that begins with a NUL is an abstract name, without file and permissions: any process in the
+    /// network namespace can connect.
     ///
     /// If the directory is readable it is locked meanwhile
     /// ([flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html)), so that exactly one of several starting

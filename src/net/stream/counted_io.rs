@@ -16,7 +16,7 @@ use super::owed::Owed;
 use super::stream::{Rewind, Seen, TakeOver};
 use crate::net::stats::{Reason, Way};
 
-/// Any stream of tokio, for a [listener](crate::net::Accept) whose connections are not
+/// Wraps any stream of tokio, for a [listener](crate::net::Accept) whose connections are not
 /// [`TcpStream`](crate::net::TcpStream)s or [`UnixStream`](crate::net::UnixStream)s. Counts bytes for
 /// [limits](crate::server::serve()) and [`Handle`]s.
 ///
@@ -41,8 +41,8 @@ impl<T> CountedIo<T> {
         &self.0.inner().io
     }
 
-    /// Returns a handle. It has counts and [`reset`](Handle::reset), which lets all further calls fail; what controls
-    /// a socket has no effect.
+    /// Returns a handle. The handle reports counts and supports [`reset`](Handle::reset), after which all calls fail.
+    /// Its methods that control a socket have no effect.
     pub fn handle(&self) -> Handle {
         let state = &self.0.inner().state;
         Handle::of_counts(state.meter.id, Arc::downgrade(state))
@@ -121,7 +121,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counting<T> {
         let Self { io, state, .. } = &mut *self;
         state.meter.count_flush(Reason::Flushed);
         let flushed = state.poll(cx, |tasks| &mut tasks.writer, |cx| Pin::new(io).poll_flush(cx));
-        // A stream that encrypts takes bytes at once, and waits for its peer here.
+        // An encrypting stream accepts bytes at once, and waits for its peer in the flush.
         state.blocked.store(flushed.is_pending(), Ordering::Relaxed);
         flushed
     }

@@ -33,7 +33,7 @@ pub struct OwnedWriteHalf<S: Inner = TcpStream> {
     ends: bool,
 }
 
-/// The halves are not of one stream. Holds them.
+/// Error: the halves belong to different streams. Contains the halves.
 #[derive(Debug)]
 #[allow(clippy::exhaustive_structs, reason = "its fields are all that it has, as with tokio's")]
 pub struct ReuniteError<S: Inner = TcpStream>(pub OwnedReadHalf<S>, pub OwnedWriteHalf<S>);
@@ -56,7 +56,7 @@ fn reunite<S: Inner>(read: OwnedReadHalf<S>, write: OwnedWriteHalf<S>) -> Result
 }
 
 impl<S: Inner> OwnedReadHalf<S> {
-    /// Returns the stream of two halves.
+    /// Joins two halves to their stream.
     ///
     /// # Errors
     ///
@@ -105,7 +105,8 @@ impl<S: Inner + fmt::Debug + Send + Sync + 'static> From<ReuniteError<S>> for io
     }
 }
 
-/// Implements what streams have beside the traits, and how they become halves and sockets of the standard library.
+/// Implements the methods of streams that are not in the traits, and the conversions to halves and to sockets of the
+/// standard library.
 macro_rules! whole {
     ($name:ident, $std:ty, $addr:ty) => {
         $crate::net::stream::readiness::reads!([] $name);
@@ -137,10 +138,10 @@ macro_rules! whole {
             ///
             /// # Errors
             ///
-            /// `ErrorKind::WouldBlock` if the socket has not taken all written bytes, which are sent as after a drop;
-            /// wait for [`flushed`](Self::flushed) before. `ErrorKind::InvalidInput` if received bytes are not read,
-            /// or the kernel receives ahead (`Receive::Multishot`). An earlier
-            /// failure that was not returned yet. The stream is dropped.
+            /// `ErrorKind::WouldBlock` if the socket has not accepted all written bytes; wait for
+            /// [`flushed`](Self::flushed) first. The bytes are then sent as after a drop. `ErrorKind::InvalidInput` if
+            /// received bytes were not read, or the kernel receives ahead (`Receive::Multishot`). An earlier error that
+            /// was not returned yet. After an error the stream is dropped.
             pub fn into_std(self) -> std::io::Result<$std> {
                 self.stream.duplicate().map(Into::into)
             }
@@ -159,7 +160,7 @@ macro_rules! whole {
 }
 pub(in crate::net) use whole;
 
-/// Implements what both halves have. `$stream` is the field with the stream.
+/// Implements the methods that both halves share. `$stream` is the field with the stream.
 macro_rules! half {
     ([$($generics:tt)*] $name:ty, $stream:tt) => {
         impl<$($generics)* S: Inner> Inner for $name {

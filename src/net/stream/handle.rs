@@ -24,7 +24,7 @@ use crate::sys::{socket, tcp};
 /// A handle to a stream: reports its numbers and controls it. Cheap to clone. Keeps neither stream nor socket open.
 ///
 /// The handle of a [`CountedIo`](crate::net::CountedIo) has [`stats`](Self::stats) and [`reset`](Self::reset). Its
-/// other methods answer as for a closed stream.
+/// other methods behave as for a closed stream.
 #[derive(Clone)]
 pub struct Handle {
     id: u64,
@@ -92,7 +92,8 @@ impl Handle {
         }
     }
 
-    /// Waits until the peer has closed its side; forever if only reading tells. Only for the task that reads the stream.
+    /// Waits until the peer has closed its side. Never ready if only a read can detect this. Only for the task that
+    /// reads the stream.
     pub(crate) fn poll_leaving(&self, cx: &mut Context<'_>) -> Poll<Leaving> {
         match &self.stream {
             Watched::Socket(egress) => {
@@ -125,8 +126,8 @@ impl Handle {
         self.egress().map(|egress| egress.send_strategy())
     }
 
-    /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if the ring it asks for is missing; `None` once the
-    /// stream is closed.
+    /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if that needs a ring and there is none; `None` once
+    /// the stream is closed.
     pub fn effective_strategy(&self) -> Option<SendStrategy> {
         self.egress().map(|egress| egress.effective_strategy())
     }
@@ -193,8 +194,8 @@ impl Handle {
         tcp::set_pacing(egress.as_fd(), bytes_per_second)
     }
 
-    /// Ends the connection at once, by a reset if the family has one. Unsent bytes are lost, and the peer can tell that
-    /// the message is incomplete. Waiting tasks are woken and see an error or the end.
+    /// Ends the connection at once, by a reset if the address family supports it. Unsent bytes are lost, and the peer
+    /// can tell that the message is incomplete. Waiting tasks are woken and see an error or the end.
     pub fn reset(&self) {
         match &self.stream {
             Watched::Socket(egress) => {

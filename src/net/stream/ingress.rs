@@ -92,14 +92,14 @@ impl Ingress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the socket was not read, or everything that was received is read and no receive is under way.
+    /// Returns whether the socket was never read, or all received bytes were read and no receive is in progress.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
         matches!(state.phase, Phase::Idle | Phase::Plain) && state.unread == 0 && state.end.is_none()
     }
 
-    /// Moves received bytes into `buf`; none mean the end of the stream. Without `cx` it does not wait, nor make the
-    /// kernel receive.
+    /// Moves received bytes into `buf`; no bytes mean the end of the stream. Without `cx` it neither waits nor starts a
+    /// receive.
     pub(super) fn poll_receive<B: RecvBuf>(
         self: &Arc<Self>,
         mut cx: Option<&mut Context<'_>>,
@@ -118,8 +118,8 @@ impl Ingress {
                 return Poll::Ready(Ok(()));
             }
             if let Some(end) = state.end {
-                // The kernel reports an error once, and later reads query it again. After a ring that was given up with
-                // received bytes in it, later reads would skip these bytes.
+                // The kernel reports an error once, and later reads query it again. If a ring was given up with
+                // received bytes in it (EIO), the error stays, because later reads would skip these bytes.
                 if B::TAKES && matches!(end, Err(errno) if errno != Errno::IO) {
                     state.end = None;
                 }

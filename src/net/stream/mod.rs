@@ -1,14 +1,14 @@
 //! Streams.
 //!
 //! - `tcp`, `unix`: the streams; `tcp_options`: options of a TCP connection.
-//! - `stream`: what both share, with the traits by which a server sees them.
+//! - `stream`: the common part of both, with the traits that a server uses.
 //! - `recv_buf`: receives by plain calls; `ingress`: by the ring.
 //! - `readiness`: waits, peeks, and calls that do not wait.
 //! - `halves`: a stream for two tasks.
 //! - `peer_addr`, `credentials`: who the peer is.
 //! - `handle`: observes and changes a live stream.
-//! - `owed`: bytes that an HTTP library was given and the stream has not accepted.
-//! - `counted_io`, `counts`: streams of other crates, counted alike.
+//! - `owed`: counts bytes that hyper holds and the stream has not accepted.
+//! - `counted_io`, `counts`: streams of other crates, with the same counts.
 
 #[cfg(feature = "server")]
 mod counted_io;

@@ -1,8 +1,8 @@
-//! Counts what hyper holds of the bytes that it was given for a stream.
+//! Counts the bytes that hyper holds for a stream.
 //!
-//! The stream counts the bytes that it accepts, whoever flushes it when. The length of a head is hyper's matter, so the
-//! stream looks for the end of each head in the bytes. Behind the head, hyper holds nothing once the accepted bytes are as
-//! many as the bytes of all frames with their framing.
+//! The stream counts the bytes that it accepts from hyper. Only hyper knows the length of a head, so the stream looks
+//! for the end of each head in the bytes. After the head, hyper holds nothing once the number of accepted bytes equals
+//! the length of all frames with their framing.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,9 +10,9 @@ use std::task::Poll;
 
 /// Nothing is counted, because a count would not be certain.
 const OFF: u32 = 0;
-/// All accepted bytes are those of frames.
+/// All accepted bytes belong to frames.
 const BODY: u32 = 1;
-/// The accepted bytes are those of a head, up to the place in the lower bits.
+/// The accepted bytes belong to a head. The lower bits have the place in it.
 const HEAD: u32 = 1 << 31;
 
 /// Bytes that hyper owes a stream. Counts nothing until [`reset`](Self::reset). Only the task of the connection uses it, so
@@ -35,13 +35,13 @@ impl Owed {
         self.place.store(OFF, Ordering::Relaxed);
     }
 
-    /// Begins a message, whose head hyper has not written. Stops counting if hyper may hold bytes of the last message.
+    /// Begins a message before hyper writes its head. Stops counting if hyper may still hold bytes of the last message.
     pub fn begin(&self) {
         let place = if self.is_settled() { HEAD } else { OFF };
         self.place.store(place, Ordering::Relaxed);
     }
 
-    /// Records that hyper was given a frame that it writes with so many bytes.
+    /// Records that hyper was given a frame, which it writes as `bytes` bytes with its framing.
     pub fn gave(&self, bytes: u64) {
         if self.place.load(Ordering::Relaxed) != OFF {
             self.bytes.store(self.bytes.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Owed {
         }
     }
 
-    /// More than hyper was given is not settled either.
+    /// If more bytes are accepted than hyper was given, the state is not settled either.
     fn took(&self, n: usize) {
         self.bytes.store(self.bytes.load(Ordering::Relaxed).wrapping_sub(n as u64), Ordering::Relaxed);
     }
@@ -95,7 +95,7 @@ impl Owed {
 /// A place in a head.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Head {
-    /// Bytes before it, as far as they matter.
+    /// Number of bytes before it, up to the last number that matters.
     at: u8,
     /// The number of bytes of the empty line, with the end of the line before it, that were found.
     ended: u8,
@@ -119,7 +119,8 @@ impl Head {
 
     /// Returns the number of bytes up to the end of the head, if it is in `bytes`.
     fn find_end(&mut self, bytes: &[u8]) -> Option<usize> {
-        // Nearly all heads are a slice of their own. If bytes of a body were in it too, they stay owed, which is safe.
+        // Nearly every head is a separate slice. If the slice also has bytes of a body, they remain owed, which is
+        // safe.
         if self.at == 0 && bytes.ends_with(Self::END) && !is_interim(bytes) {
             return Some(bytes.len());
         }

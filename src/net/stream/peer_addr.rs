@@ -9,9 +9,9 @@ use http::Extensions;
 
 use super::handle::Handle;
 
-/// The address of a peer, as returned by a [listener](crate::net::Accept). Open to implementors.
+/// The address of a peer, as returned by a [listener](crate::net::Accept). You can implement it.
 pub trait PeerAddr: fmt::Debug + Send + 'static {
-    /// Returns the IP address, by which a server limits the connections of one peer; `None` if there is none.
+    /// Returns the IP address; `None` if there is none. A server uses it to limit the connections of one peer.
     fn ip(&self) -> Option<IpAddr> {
         None
     }

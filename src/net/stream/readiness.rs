@@ -1,4 +1,4 @@
-//! Reading and writing without waiting, and waiting without reading or writing: as tokio's streams and their halves.
+//! Reads and writes that do not wait, and waits that do not read or write, as on tokio's streams and their halves.
 
 use std::future::Future;
 use std::io;
@@ -145,11 +145,12 @@ macro_rules! reads {
                 $crate::net::stream::readiness::Inner::inner(self).poll_readable(cx)
             }
 
-            /// Waits until the stream is readable or writable, of those that are asked for. One task may wait at a time.
+            /// Waits until the stream is readable or writable, as selected by `interest`. One task may wait at a time.
             ///
             /// # Errors
             ///
-            /// `ErrorKind::Unsupported` if neither is asked for, and the errors of the two.
+            /// `ErrorKind::Unsupported` if `interest` has neither, and the errors of [`readable`](Self::readable) and
+            /// [`writable`](Self::writable).
             ///
             /// # Cancel safety
             ///

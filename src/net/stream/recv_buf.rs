@@ -90,7 +90,7 @@ pub(super) fn poll_plain(
             (received, is_empty)
         };
         let received = match (egress.has_unread(), &mut cx) {
-            // Bytes wait of which the driver does not know.
+            // There may be bytes that the driver has not reported yet.
             (true, cx) => {
                 if let Some(cx) = cx {
                     ready!(coop::poll_proceed(cx)).made_progress();

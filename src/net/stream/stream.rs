@@ -19,14 +19,14 @@ pub struct Stream {
     pub(in crate::net) egress: Arc<Egress>,
     /// Present if the kernel receives ahead, by a multishot receive.
     pub(super) ingress: Option<Arc<Ingress>>,
-    /// Bytes that were given back. The lock makes receives exclusive.
+    /// Bytes that a reader gave back. The lock makes receives exclusive.
     pub(in crate::net) unread: Mutex<Vec<u8>>,
     owed: Option<Arc<Owed>>,
 }
 
 /// A stream that accepts bytes back after they were read.
 pub trait Rewind {
-    /// Makes the next reads begin with `bytes`, before those that were given back earlier.
+    /// Makes the next reads return `bytes` first, before bytes that were given back earlier.
     fn unread(&mut self, bytes: &[u8]);
 }
 
@@ -40,7 +40,8 @@ pub trait TakeOver {
         None
     }
 
-    /// Returns the stream itself, if its socket may be used beside it: to move bytes to it, or to let it encrypt.
+    /// Returns the stream itself, if its socket may be used directly: to move bytes to the socket, or to let the kernel
+    /// encrypt.
     fn as_socket(&mut self) -> Option<&mut dyn std::any::Any> {
         None
     }
@@ -48,7 +49,7 @@ pub trait TakeOver {
 
 /// A stream with a handle.
 pub trait Seen {
-    /// Whether the handle can tell that the peer has left while the stream is not read.
+    /// Whether the handle can detect that the peer has left while the stream is not read.
     const SEES_LEAVING: bool = true;
 
     fn seen(&self) -> Handle;
@@ -65,7 +66,7 @@ impl Stream {
 
     /// Receives into `buf`, once; 0 bytes mean the end of the stream.
     pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buf: &mut impl RecvBuf) -> Poll<io::Result<()>> {
-        // Without the lock, which an owner does not need.
+        // An owner does not need the lock.
         let mut unread = std::mem::take(self.unread_mut());
         let received = self.receive(&mut unread, Some(cx), buf);
         *self.unread_mut() = unread;
@@ -94,7 +95,7 @@ impl Stream {
         if again > 0 && B::TAKES {
             unread.drain(..again);
             if unread.is_empty() {
-                // Frees the buffer, which most streams never need again.
+                // Frees the buffer: most streams never need it again.
                 *unread = Vec::new();
             }
         }

@@ -120,7 +120,8 @@ impl TcpStream {
 /// Encryption by the kernel.
 #[cfg(ktls)]
 impl TcpStream {
-    /// Makes the kernel encrypt what is written from now on, or replaces its keys. It must have taken all bytes.
+    /// Makes the kernel encrypt all bytes written from now on, or replaces its keys. The kernel must have accepted all
+    /// earlier bytes.
     pub(crate) fn encrypt(&self, keys: &Keys) -> io::Result<()> {
         kernel_tls::encrypt(self.as_fd(), keys)
     }
@@ -135,7 +136,7 @@ impl TcpStream {
         self.poll_send_with(cx, |socket| kernel_tls::send_last_record(socket, kind, bytes)).map_ok(drop)
     }
 
-    /// Sends `bytes` as one record of this type, unless bytes wait before it, or the socket is full.
+    /// Sends `bytes` as one record of this type, unless earlier bytes are queued or the socket is full.
     pub(crate) fn try_send_record(&self, kind: u8, bytes: &[u8]) {
         if self.queued() == 0 {
             let _ = kernel_tls::send_record(self.as_fd(), kind, bytes);

@@ -14,8 +14,9 @@ use crate::sys::{socket, unix};
 /// A Unix socket connection that detects the origin of bytes, such as a file, and gathers small writes.
 ///
 /// Behaves like [`TcpStream`](crate::net::TcpStream), with two exceptions. Unix sockets cannot be reset: when a file
-/// shrinks while it is sent, the stream fails and the peer sees an end, at which it must notice missing bytes, as HTTP
-/// does. The unsent bytes of a dropped stream are discarded after 30 s by a timer of the runtime, not by the kernel.
+/// shrinks while it is sent, the stream fails and the peer sees the end of the stream. The peer must detect from this
+/// that bytes are missing, as HTTP does. The unsent bytes of a dropped stream are discarded after 30 s by a timer of
+/// the runtime, not by the kernel.
 pub struct UnixStream {
     pub(in crate::net) stream: Stream,
 }
@@ -30,8 +31,8 @@ impl UnixStream {
 
     /// Connects to the listener at `path`, which is an abstract name if it begins with a NUL.
     ///
-    /// Other than tokio's it is ready when it is first polled, whether or not the listener has accepted. If the listener
-    /// is dropped before it accepts, the connection ends: on Linux the next read fails with
+    /// Unlike tokio's `connect` it is ready when it is first polled, whether or not the listener has accepted the
+    /// connection. If the listener is dropped before it accepts, the connection ends: on Linux the next read fails with
     /// [`ConnectionReset`](io::ErrorKind::ConnectionReset).
     ///
     /// # Errors

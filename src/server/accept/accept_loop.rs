@@ -27,7 +27,7 @@ use crate::server::state::ConnState;
 use crate::server::tls::{Tls, Watching};
 use crate::server::watch::{ServerShared, reaper};
 
-/// Connections accepted after the signal to drain: more than can have been waiting.
+/// Maximum number of connections accepted after the signal to drain: more than can be waiting.
 const WAITING: usize = 1 << 16;
 
 pub(in crate::server) struct AcceptLoop<L: Accept, S> {
@@ -49,7 +49,7 @@ impl<L: Accept, S> Drop for AcceptLoop<L, S> {
 impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
     pub(in crate::server) fn start(listener: L, service: S, mut settings: Settings<L::Addr>) -> Self {
         let limits = std::mem::take(&mut settings.limits);
-        // These clients are noticed to leave only by reading; over TLS they end their side by `close_notify`.
+        // Only reading detects that these clients leave. Over TLS they end their side by `close_notify`.
         let must_read = !L::Stream::SEES_LEAVING || settings.is_tls();
         let limits = if must_read { limits.half_close(Duration::ZERO) } else { limits };
         if !L::Stream::SEES_LEAVING {
@@ -77,7 +77,7 @@ impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
         }
     }
 
-    /// Accepts connections until `signal` is ready, and then those that wait already.
+    /// Accepts connections until `signal` is ready, and then the connections that are already waiting.
     pub(in crate::server) async fn accept_until(mut self, signal: impl Future) -> io::Result<Self> {
         {
             let (mut signal, mut accept) = (pin!(signal), pin!(self.accept()));
@@ -113,7 +113,7 @@ impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
     fn begin(&self, stream: L::Stream, addr: L::Addr) {
         let (shared, handle) = (&self.shared, stream.seen());
         let Some(permit) = shared.limiter.admit(addr.ip(), &shared.limits) else {
-            // A handshake is most of the cost of a connection, and before it a TLS client understands no answer.
+            // The handshake is most of the cost of a connection, and a TLS client understands no answer before it.
             if self.settings.is_tls() {
                 return handle.reset();
             }

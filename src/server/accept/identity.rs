@@ -51,8 +51,8 @@ impl Connection {
         self.0.peer
     }
 
-    /// Returns whether a [server](crate::server::serve()) ends the TLS of this connection. A server behind another one
-    /// that does cannot know.
+    /// Returns whether a [server](crate::server::serve()) of this crate terminates the TLS of this connection. It does
+    /// not detect TLS that a proxy in front of the server terminates.
     pub fn is_tls(&self) -> bool {
         self.0.is_tls
     }
@@ -105,7 +105,7 @@ impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crat
     }
 }
 
-/// Returns where the canary keeps what belongs to `connection`.
+/// Returns the slot in which the canary keeps its state of `connection`.
 pub fn connection_slot(connection: &Connection) -> &Slot {
     &connection.0.slot
 }

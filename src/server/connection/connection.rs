@@ -23,8 +23,8 @@ use crate::server::state::{ConnState, Driven, Protocol, ShutdownPhase};
 
 const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
-/// A step of a connection. Each is an allocation of its own, so that a connection needs only the memory of its step: a
-/// response that was taken over needs a tenth of what hyper needs.
+/// A step of a connection. Each step is a separate allocation, so that a connection uses only the memory of its current
+/// step. A response that was taken over needs a tenth of the memory of hyper.
 pub(in crate::server) type ConnectionStep = Pin<Box<dyn Future<Output = Next> + Send>>;
 
 pub(in crate::server) enum Next {
@@ -98,7 +98,7 @@ where
     }
 }
 
-/// Speaks HTTP/1 by hyper, until the connection ends, its response switches protocols, or can be taken over.
+/// Runs HTTP/1 by hyper until the connection ends, a response switches protocols, or a response can be taken over.
 fn one<I, S>(protocols: Arc<Protocols>, stream: I, adapter: Adapter<S>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
@@ -168,7 +168,7 @@ where
     S: HttpService,
 {
     conn_state.handover.leave_to_hyper();
-    // The response waits for this.
+    // A response waits until this is set.
     conn_state.mark_tunnel();
     Box::pin(async move {
         let ended = until_raised(&conn_state, ShutdownPhase::Abort, &mut connection, |_| ()).await;
@@ -197,7 +197,7 @@ where
     })
 }
 
-/// Resets an aborted connection if its client would take the response for complete.
+/// Resets an aborted connection if its client would otherwise regard the response as complete.
 fn cut(conn_state: &ConnState) {
     if conn_state.phase() == ShutdownPhase::Abort && conn_state.requests.ends_by_close() {
         conn_state.handle.reset();
@@ -226,7 +226,7 @@ where
 {
     connection: http1::Connection<I, Adapter<S>>,
     conn_state: &'a ConnState,
-    /// Requests by the time at which hyper began.
+    /// Number of requests when this hyper began.
     begun: u32,
     /// Whether hyper was told to finish.
     finishes: bool,
@@ -234,18 +234,18 @@ where
 
 enum Outcome {
     Ended(hyper::Result<()>),
-    /// The connection is to finish, and is idle. A hyper that was begun behind a request waits for the next one to end,
-    /// because it takes it for the first one.
+    /// The connection should finish, and is idle. hyper would not end it: a hyper that was started after a request
+    /// waits until its own first request has ended.
     Idle,
     TakenOver(Box<dyn Driven>),
-    /// The connection has no request, and the reaper wants its memory.
+    /// The connection has no request, and the reaper has requested hibernation.
     Hibernates,
     /// A response waits for the connection to become a tunnel.
     Switches,
 }
 
 impl<I, S: HttpService> ByHyper<'_, I, S> {
-    /// Returns whether this hyper has had no request, but the connection has.
+    /// Returns whether the connection has had requests, but this hyper has had none.
     fn is_idle(&self) -> bool {
         self.begun > 0 && self.begun == self.conn_state.requests.counts().0
     }

@@ -22,7 +22,7 @@ pub(super) struct BodyWriter<I> {
     body: Option<Box<dyn Driven>>,
     /// Received bytes of the next request.
     early: Bytes,
-    /// Whether only reading tells that the client has left.
+    /// Whether only reading detects that the client has left.
     reads: bool,
 }
 
@@ -34,7 +34,7 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin> BodyWriter<I> {
 
     /// Writes the body to its end. Returns whether the connection may carry a further request.
     pub(in crate::server) async fn run(&mut self, conn_state: &ConnState) -> Result<bool, BoxError> {
-        // A connection that is told to finish answers a request that it has received, after this response.
+        // After this response, a connection that should finish still answers a request that it has received.
         let ended = until_raised(conn_state, ShutdownPhase::TimedOut, &mut &mut *self, |_| ()).await;
         ended.map_err(|_| aborted())??;
         // Dropping the body completes the request.
@@ -47,7 +47,7 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin> BodyWriter<I> {
         self.stream
     }
 
-    /// Detects the end of a client that must be read for that. hyper does the same.
+    /// Detects that the client has left, if only reading detects this. hyper does the same.
     fn poll_early(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if !self.reads || !self.early.is_empty() {
             return Poll::Pending;
@@ -78,7 +78,8 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin> Future for &mut BodyWriter<I> 
     }
 }
 
-/// Waits for the next request, which begins the stream then. Returns `false` if the connection has ended instead.
+/// Waits for the first bytes of the next request, and gives them back to the stream. Returns `false` if the connection
+/// has ended instead.
 pub(super) async fn next_request<I>(stream: &mut I, conn_state: &ConnState) -> Result<bool, BoxError>
 where
     I: Read + Write + Rewind + Unpin,
@@ -98,7 +99,7 @@ where
                         stream.unread(&bytes[head..]);
                         return Ok(true);
                     }
-                    // A flood of them ends with the time for a head.
+                    // The time limit of a head ends a flood of them.
                     None if conn_state.phase() < ShutdownPhase::TimedOut => tokio::task::yield_now().await,
                     None => break,
                 }

@@ -24,7 +24,7 @@ impl<I> Gated<I> {
 impl<I: Read + Unpin> Read for Gated<I> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let conn_state = &*self.conn_state;
-        // A client that has left takes its bodies with it.
+        // When the client leaves, its bodies end too.
         if conn_state.unread().is_some_and(|unread| unread.poll_open(cx).is_pending())
             && conn_state.handle.poll_leaving(cx).is_pending()
         {

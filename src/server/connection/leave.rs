@@ -1,6 +1,6 @@
-//! Detects HTTP/1 clients that end their side of the connection, or leave, during a response. hyper does not read during
-//! a response if half-closed clients are allowed or if it holds a further request, and would notice only on the next
-//! write that a client has left. Here the socket is watched meanwhile.
+//! Detects HTTP/1 clients that end their side of the connection, or leave, during a response. If half-closed clients
+//! are allowed, or hyper holds a further request, hyper does not read during a response. It would notice that the
+//! client has left only at the next write. So the socket is watched here.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,8 +11,8 @@ use tokio::time::{Sleep, sleep};
 use crate::net::{Leaving, Pulse};
 use crate::server::state::{ConnState, Protocol};
 
-/// Silence after which a stream of events ends for a client that has ended its side. A task may pause for less than this
-/// while it sends.
+/// Silence after which a stream of events ends if its client has ended its side. A sending task may pause for less than
+/// this.
 const EVENTS: Duration = Duration::from_millis(5);
 
 /// Watches the peer of a connection. Small, because each connection has one.
@@ -46,7 +46,7 @@ impl Leave {
         let Some(pulse) = conn_state.handle.pulse() else { return Poll::Ready(false) };
         let drops_events = requests.has_events() && !limits.half_close_events;
         if self.silence.is_none() {
-            // A peer that sends a body has not ended its side, and each look is a system call.
+            // A peer that sends a body has not ended its side, so the system call is not needed.
             let comes = std::mem::replace(&mut self.received, pulse.received) != pulse.received;
             if comes && requests.is_arriving() {
                 return Poll::Pending;
@@ -85,7 +85,7 @@ impl Leave {
     }
 }
 
-/// Returns whether a response has sent something or waits to. Another limit covers peers that take too little.
+/// Returns whether a response has sent bytes or has bytes to send. Another limit applies to peers that read too slowly.
 fn goes_on(pulse: Pulse, sent: u64) -> bool {
     pulse.waits() || pulse.paced || pulse.sent != sent
 }

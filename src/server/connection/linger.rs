@@ -19,8 +19,8 @@ const QUIET: Duration = Duration::from_secs(5);
 const BYTES: usize = 64 << 20;
 const PIECE: usize = 16 << 10;
 
-/// Ends a connection after its last response: shuts the sending side down, and lingers if the client has sent bytes that
-/// were not read. `unread` tells whether some are known.
+/// Ends a connection after its last response: shuts the sending side down, and lingers if the client has sent bytes
+/// that were not read. `unread` is set if such bytes are known.
 pub(in crate::server) async fn close<I>(mut stream: I, unread: bool, conn_state: &ConnState) -> Result<(), BoxError>
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin,
@@ -36,7 +36,8 @@ where
 
 /// Reads a byte if one has arrived. Returns whether bytes have arrived that were not read before.
 async fn read_one<I: hyper::rt::Read + Unpin>(stream: &mut I, conn_state: &ConnState) -> bool {
-    // The stream may not have been told of bytes in the kernel, and only the stream knows of those that it holds itself.
+    // The stream may not have been notified of bytes in the kernel. Only the stream knows about bytes that it holds
+    // itself.
     if conn_state.handle.unread().is_some_and(|bytes| bytes > 0) {
         return true;
     }

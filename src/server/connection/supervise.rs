@@ -1,4 +1,4 @@
-//! Runs a connection under the instructions of the reaper, while its peer is there.
+//! Runs a connection under the instructions of the reaper, until its peer leaves.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,7 +9,8 @@ use super::leave::Leave;
 use crate::server::error::BoxError;
 use crate::server::state::{ConnState, ShutdownPhase};
 
-/// Runs a connection until it ends, its phase reaches `last` or its peer leaves. In lower phases it finishes.
+/// Runs a connection until it ends, its shutdown phase reaches `last`, or its peer leaves. In lower phases the
+/// connection is told to finish.
 pub(super) async fn until_raised<C>(
     conn_state: &ConnState,
     last: ShutdownPhase,
@@ -22,7 +23,7 @@ where
     let (mut finishes, mut leave) = (false, Leave::default());
     let mut cut = CutOnDrop(Some(conn_state));
     let ended = poll_fn(|cx| {
-        // A late head may have become a request meanwhile, which is answered.
+        // A late head may have become complete meanwhile; the request is then answered.
         let phase = match conn_state.phase() {
             ShutdownPhase::TimedOut if finishes || conn_state.requests.counts().1 > 0 => ShutdownPhase::Finish,
             phase => phase,
@@ -53,8 +54,8 @@ where
     ended
 }
 
-/// Resets a connection that is dropped during a response, by a panic or with its runtime, if its end would tell the
-/// client that the response is complete. Dropped before the connection.
+/// Resets a connection that is dropped during a response, by a panic or with its runtime, if the client would otherwise
+/// regard the response as complete. Dropped before the connection.
 struct CutOnDrop<'a>(Option<&'a ConnState>);
 
 impl Drop for CutOnDrop<'_> {

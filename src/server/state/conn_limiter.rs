@@ -14,7 +14,8 @@ use crate::server::limits::Limits;
 /// Shortest time between two log lines about refused connections.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// Origin of connections that count together. A network of IPv6 counts as one, because one client may have all of it.
+/// Origin of connections that count together. All addresses of an IPv6 network count together, because one client may
+/// own the whole network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Origin {
     Four([u8; 4]),
@@ -118,7 +119,8 @@ struct Report {
 }
 
 impl Refusals {
-    /// Records a refused connection, or `None`. Returns the report that is due. Reads the clock only if there is one.
+    /// Records a refused connection, or nothing for `None`. Returns the report if one is due. Reads the clock only if
+    /// there is something to report.
     fn note(
         &mut self,
         refused: Option<(Option<IpAddr>, &'static str)>,

@@ -34,10 +34,11 @@ pub(in crate::server) struct ConnState {
     /// HTTP/1: whether a response waits for the connection to become a tunnel.
     switching: AtomicBool,
     draining: AtomicBool,
-    /// Whether the last request was completely answered, and further bytes from the client are discarded.
+    /// Whether the last response is complete and further bytes of the client are discarded.
     lingers: AtomicBool,
     ended: AtomicBool,
-    /// The number of requests after which the connection should free what it does not need without a request; 0: none.
+    /// The number of requests after which the connection should hibernate: free the memory that it needs only during a
+    /// request. 0: it should not.
     hibernate_after: AtomicU32,
     waker: Mutex<Option<Waker>>,
     permit: Mutex<Option<Permit>>,
@@ -184,8 +185,8 @@ impl ConnState {
         self.hibernate_after.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether hyper may be left: no response, no unread request body, and no unwritten bytes. hyper's answer to what
-    /// is no request is counted like the others; one that the stream has not begun to accept waits for the stream.
+    /// Returns whether the connection can be taken from hyper: there is no response, no unread request body, and no
+    /// unwritten bytes. hyper's answer to an invalid request is counted like other bytes.
     pub(in crate::server) fn can_hibernate(&self) -> bool {
         self.should_hibernate()
             && !self.requests.is_arriving()
@@ -245,11 +246,11 @@ impl ConnState {
     }
 
     fn release_if_closed(&self) -> bool {
-        // A socket with nothing left to send is about to be closed by the end of this turn, unless it was handed over.
+        // A socket with nothing left to send is closed by the end of this turn, unless it was handed over.
         let closed = self.handle.stats().is_none_or(|numbers| numbers.queued == 0 && !self.is_tunnel());
         if closed {
             lock(&self.permit).take();
-            // The client of a tunnel is there until then.
+            // The client of a tunnel counts as present until then.
             self.absence.set();
         }
         closed

@@ -37,12 +37,12 @@ impl Absence {
 /// A future that is ready when the client of a connection has left, from
 /// [`Connection::gone`](crate::server::Connection::gone). The connection is in the extensions of requests.
 ///
-/// It is ready when the client has reset the connection, has closed it, or has ended its side, and when the connection
-/// has ended in any other way: before the first byte of a response, while the service waits for something else, and
-/// while the body of the response is pending. A server also drops the future of the service, and the body, of a client
-/// that has left. But an HTTP/1 client that has only ended its side may still read: such a response goes on, within
-/// [`Limits::half_close`](crate::server::Limits::half_close). So a service that stops here has chosen not to answer
-/// those clients:
+/// It is ready when the client has reset or closed the connection, or has ended its side, and when the connection has
+/// ended in any other way. It works at any time: before the first byte of a response, while the service waits for
+/// something else, and while the body of the response is pending. When a client has left, the server also drops the
+/// future of the service and the body. But an HTTP/1 client that has only ended its side may still read: its response
+/// continues, within [`Limits::half_close`](crate::server::Limits::half_close). A service that stops when this future
+/// is ready does not answer such clients:
 ///
 /// | what the client does | this future | the response |
 /// |---|---|---|

@@ -31,7 +31,8 @@ pub(in crate::server) trait Driven: Any + Send {
 #[derive(Default)]
 pub(in crate::server) struct Handover {
     enabled: AtomicBool,
-    /// Bytes that hyper holds. Only if it holds none, the connection can be taken from it: hyper gives none of them back.
+    /// Bytes that hyper holds. The connection can be taken from hyper only if it holds none, because hyper does not
+    /// give them back.
     owed: Arc<Owed>,
     is_offered: AtomicBool,
     is_refused: AtomicBool,
@@ -51,7 +52,7 @@ impl Handover {
         self.enabled.load(Ordering::Relaxed)
     }
 
-    /// Records that a new hyper begins with the stream, to which all bytes before were written.
+    /// Records that a new hyper begins on the stream. All earlier bytes were written.
     pub(in crate::server) fn begin(&self) {
         if self.is_enabled() {
             self.owed.reset();
@@ -64,12 +65,12 @@ impl Handover {
         self.is_refused.store(false, Ordering::Relaxed);
     }
 
-    /// Records that hyper was given a frame that it writes with so many bytes.
+    /// Records that hyper was given a frame, which it writes as `bytes` bytes with its framing.
     pub(in crate::server) fn gave(&self, bytes: u64) {
         self.owed.gave(bytes);
     }
 
-    /// Leaves the connection to hyper up to its end, because it cannot be told how hyper frames a response.
+    /// Leaves the connection to hyper up to its end, because the framing of a response is not known.
     pub(in crate::server) fn leave_to_hyper(&self) {
         self.owed.stop();
     }

@@ -1,4 +1,4 @@
-//! What the steps of a connection, its requests and the reaper share.
+//! State shared by the steps of a connection, its requests and the reaper.
 //!
 //! - `conn_limiter`: permits for connections, in total and by address.
 //! - `refused`: how many refused connections are being answered.

@@ -28,7 +28,7 @@ impl Open {
         self.ending = Some(self.conn_state.register_ending(ending));
     }
 
-    /// Records that the response was asked for a frame, and whether it gave one.
+    /// Records that the response was polled for a frame, and whether it returned one.
     pub(in crate::server) fn asked(&mut self, gave: bool) {
         if self.conn_state.protocol() == Protocol::Two {
             self.conn_state.requests.ask();
@@ -43,7 +43,7 @@ impl Open {
         }
     }
 
-    /// Records that the body has failed. Resets the connection if its end would tell the client that the response is
+    /// Records that the body has failed. Resets the connection if the client would otherwise regard the response as
     /// complete.
     pub(in crate::server) fn failed(&self) {
         if self.conn_state.requests.ends_by_close() {

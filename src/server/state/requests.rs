@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub(in crate::server) struct Requests {
     /// Requests so far in the upper 32 bits; in the lower 32 bits, those whose response is not complete.
     counts: AtomicU64,
-    /// HTTP/2: responses that gave a frame and were not asked for the next one since, because they may not send.
+    /// HTTP/2: responses that returned a frame and were not polled since, because their window is closed.
     owed: AtomicU32,
     /// HTTP/2: number of times that responses were asked for a frame.
     asked: AtomicU32,
-    /// HTTP/2: bytes of last frames that were sent, as the windows allow.
+    /// HTTP/2: bytes of last frames that were sent, as far as the windows allowed.
     passed: AtomicU64,
     /// Number of the last request whose body was not read to its end.
     unread: AtomicU32,
@@ -44,7 +44,7 @@ impl Requests {
         self.owed.load(Ordering::Relaxed) > 0
     }
 
-    /// Records that a further response may not send, or that one may again.
+    /// Records that one more response may not send, or that one may send again.
     pub(super) fn set_owes(&self, owes: bool) {
         match owes {
             true => self.owed.fetch_add(1, Ordering::Relaxed),
@@ -112,7 +112,7 @@ impl Requests {
         self.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether only the end of the connection tells the client that the response is complete.
+    /// Returns whether the client detects the end of the response only by the end of the connection.
     pub(in crate::server) fn ends_by_close(&self) -> bool {
         self.closing.load(Ordering::Relaxed)
     }

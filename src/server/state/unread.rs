@@ -1,8 +1,9 @@
 //! HTTP/2: bytes of request bodies that were received, and that no service has read.
 //!
-//! hyper holds them within its windows, and does not tell their number. It is at most the number of bytes received since
-//! all bodies of the connection were last read as far as they had arrived, less the bytes of bodies read since then.
-//! While those of all connections exceed their part of the budget, connections that hold some are not read further.
+//! hyper holds these bytes within its windows, and does not report their number. An upper bound is computed here: the
+//! bytes received since the last moment when all bodies of the connection were read as far as they had arrived, less
+//! the bytes read from bodies since then. While the sum over all connections exceeds its part of the budget,
+//! connections that hold such bytes are not read.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -32,7 +33,7 @@ pub(in crate::server) struct Unread {
     is_closed: AtomicBool,
     /// Waits to read the connection.
     reader: Mutex<Option<Waker>>,
-    /// What the connection holds, as the budget knows it.
+    /// Bytes of the connection that are charged to the budget.
     charge: Mutex<Charge>,
 }
 
@@ -132,7 +133,8 @@ impl Unread {
         received.wrapping_sub(self.read.load(Ordering::Relaxed)) as i64
     }
 
-    /// Accounts for what the connection holds after `received` bytes, and stops or goes on reading it.
+    /// Updates the budget for the bytes that the connection holds after `received` bytes, and stops or resumes reading
+    /// the connection.
     pub(in crate::server) fn bound(&self, received: u64, budget: usize) {
         let held = self.held(received);
         lock(&self.charge).set(held);

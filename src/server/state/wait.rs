@@ -21,7 +21,8 @@ struct Waiting {
     rate: u64,
     /// Start of the window, at a check of the reaper, and the bytes by then.
     window: Option<(Instant, u64)>,
-    /// Whether the window has passed. The task decides whether too few bytes came: some may have come while it slept.
+    /// Whether the window has passed. The task decides whether too few bytes came, because some may have come while it
+    /// slept.
     late: bool,
 }
 

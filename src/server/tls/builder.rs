@@ -15,7 +15,7 @@ use super::provider;
 use super::sources::Sources;
 use super::tickets::TicketFile;
 
-/// How often a server whose ticket keys rotate checks its files, if nothing else is set.
+/// Default interval at which a server with rotating ticket keys checks its files.
 const EVERY: Duration = Duration::from_secs(60);
 
 /// Builder of [`Tls`], from [`Tls::builder`].
@@ -47,7 +47,7 @@ pub struct TlsBuilder {
     tickets: Option<PathBuf>,
     rotate_every: Option<Duration>,
     every: Option<Duration>,
-    /// Of no certificate: an error of `build`.
+    /// OCSP response without a certificate, which is an error of `build`.
     stray_ocsp: Option<PathBuf>,
 }
 
@@ -93,9 +93,10 @@ impl TlsBuilder {
 
     /// Adds a PEM certificate chain, the server's certificate first, and its key (PKCS #8, PKCS #1 or SEC 1).
     ///
-    /// With several, the server name that a client requests (SNI) chooses: first a certificate with this DNS name, then
-    /// one with a wildcard for its first label, else the first that was added. Of several for a name it is the first
-    /// whose key the client supports, so that a certificate with an RSA key can follow one with an ECDSA key.
+    /// If there are several certificates, one is selected by the server name that the client requests (SNI): a
+    /// certificate with this DNS name, or else one with a wildcard for its first label, or else the certificate that
+    /// was added first. If several match, the first one whose key the client supports is used. So a certificate with an
+    /// RSA key can be added after one with an ECDSA key.
     pub fn certificate_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identities.push(Identity::new(Pem::File(certificate.into()), Pem::File(key.into())));
         self
@@ -119,9 +120,9 @@ impl TlsBuilder {
         self
     }
 
-    /// Requires certificates of clients (mutual TLS) that lead to a root certificate in this PEM file. Requests have the
-    /// certificate as [`ClientCertificate`](super::ClientCertificate) in their extensions. A handshake without a valid
-    /// one fails.
+    /// Requires client certificates (mutual TLS) that are issued under a root certificate in this PEM file. Requests
+    /// have the certificate as [`ClientCertificate`](super::ClientCertificate) in their extensions. A handshake without
+    /// a valid one fails.
     pub fn client_roots_file(mut self, roots: impl Into<PathBuf>) -> Self {
         self.roots = Some(Pem::File(roots.into()));
         self
@@ -133,24 +134,24 @@ impl TlsBuilder {
         self
     }
 
-    /// Refuses certificates of clients that a revocation list in this PEM file names (CRL, RFC 5280), and those of authorities
-    /// below the root that one names. Certificates of an issuer without a list are accepted, as are certificates that a list after its next
-    /// update does not name.
+    /// Sets certificate revocation lists (CRL, RFC 5280) from a PEM file. A client is refused if a list revokes its
+    /// certificate, or an intermediate certificate of its chain. If an issuer has no list, its certificates are
+    /// accepted. A list is also used after its next update was due: certificates that it does not revoke are accepted.
     ///
-    /// Sessions that were verified with other roots or lists are not resumed.
+    /// Sessions are not resumed if their certificates were verified with other roots or lists.
     pub fn client_revocations_file(mut self, lists: impl Into<PathBuf>) -> Self {
         self.revoked = Some(Pem::File(lists.into()));
         self
     }
 
-    /// Accepts clients without a certificate as well. A certificate that is sent has to be valid.
+    /// Accepts clients without a certificate as well. If a client sends a certificate, it must be valid.
     pub fn optional_client_certificate(mut self) -> Self {
         self.optional = true;
         self
     }
 
-    /// Reads the keys of session tickets from a file, so that sessions can be resumed after a restart, and with other
-    /// instances that have the same file: 1 to 16 keys of 32 random bytes. The first encrypts, all decrypt. A ticket is
+    /// Reads the keys of session tickets from a file. Sessions can then be resumed after a restart, and by other
+    /// instances with the same file: 1 to 16 keys of 32 random bytes. The first encrypts, all decrypt. A ticket is
     /// accepted for 12 hours, and only with the same settings for certificates of clients.
     ///
     /// Anyone who has such a key can decrypt recorded sessions of TLS 1.2. Keep the file private, and replace old keys,
@@ -170,8 +171,9 @@ impl TlsBuilder {
         self
     }
 
-    /// Sets the cryptography, whose cipher suites are preferred in their order. By default it is that which the process has
-    /// [installed](CryptoProvider::install_default), else AWS-LC with the feature `tls-aws-lc-rs`, else ring.
+    /// Sets the cryptography provider. Its cipher suites are preferred in their order. The default is the provider that
+    /// the process has [installed](CryptoProvider::install_default), or else AWS-LC with the feature `tls-aws-lc-rs`,
+    /// or else ring.
     pub fn provider(mut self, provider: Arc<CryptoProvider>) -> Self {
         self.provider = Some(provider);
         self
@@ -188,8 +190,8 @@ impl TlsBuilder {
     ///
     /// # Errors
     ///
-    /// If there is no cryptography or no certificate, a file or text cannot be read or used, or an option has a value
-    /// that it cannot have or lacks another one. The error names the file or the option.
+    /// If there is no cryptography provider or no certificate, if a file or text cannot be read or used, if an option
+    /// has an invalid value, or if an option needs another one that is not set. The error names the file or the option.
     pub fn build(self) -> Result<Tls, TlsError> {
         self.check()?;
         let provider = self.provider.map_or_else(provider::provider, Ok)?;

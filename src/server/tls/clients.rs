@@ -15,7 +15,8 @@ use super::error::TlsError;
 use super::pem::Pem;
 
 /// Certificate chain of a client, in the [extensions](http::Extensions) of its requests. It was verified in the
-/// handshake of the connection, or in that of the session that the connection resumes, at most 12 hours before.
+/// handshake of this connection. If the connection resumes a session, it was verified in the first handshake of that
+/// session, at most 12 hours before.
 ///
 /// ```
 /// use millstream::server::tls::ClientCertificate;
@@ -65,7 +66,7 @@ impl fmt::Debug for ClientCertificate {
     }
 }
 
-/// What is expected of clients.
+/// Requirements for client certificates.
 #[derive(Clone, Debug)]
 pub(super) struct Clients {
     pub(super) roots: Pem,
@@ -79,7 +80,7 @@ fn digest(provider: &CryptoProvider, bytes: &[u8]) -> Vec<u8> {
     suite.map_or_else(|| bytes.to_vec(), |suite| suite.common.hash_provider.hash(bytes).as_ref().to_vec())
 }
 
-/// A verifier, and the digest of what it was made of.
+/// A verifier, and a digest of the roots and lists it was built from.
 pub(super) struct Verifier {
     pub(super) verifier: Arc<dyn ClientCertVerifier>,
     pub(super) digest: Vec<u8>,

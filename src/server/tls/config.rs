@@ -38,10 +38,10 @@ use crate::sys::caps::{Capabilities, Support};
 ///
 /// TLS 1.3 and 1.2; HTTP/2 or HTTP/1.1 by ALPN, or without ALPN by the client's first bytes. Sessions are resumed by
 /// tickets, whose keys are created by this process, change every six hours, and survive a reload. Early data (0-RTT) is
-/// off, because it can be replayed. Of AES-128-GCM, AES-256-GCM and ChaCha20-Poly1305 the server prefers the first, and
-/// ChaCha20-Poly1305 for clients that prefer it to AES. [`builder`](Self::builder) adds certificates for several names, certificates of
-/// clients, and ticket keys in a file; for other options, [`from_config`](Self::from_config) takes a configuration of
-/// rustls.
+/// off, because it can be replayed. The server prefers AES-128-GCM to AES-256-GCM and ChaCha20-Poly1305. For clients
+/// that prefer ChaCha20-Poly1305 to AES, it prefers ChaCha20-Poly1305. [`builder`](Self::builder) adds certificates for
+/// several names, certificates of clients, and ticket keys in a file; for other options,
+/// [`from_config`](Self::from_config) takes a configuration of rustls.
 #[derive(Clone)]
 pub struct Tls {
     shared: Arc<TlsShared>,
@@ -99,14 +99,14 @@ impl Tls {
     }
 
     /// Makes the kernel encrypt connections that send long files (kernel TLS), and sends these by `sendfile`. Off by
-    /// default: whether it saves CPU time depends on the machine, and `doctor --measure` tells.
+    /// default: whether it saves CPU time depends on the machine, which `doctor --measure` shows.
     ///
-    /// A connection changes over once, with the first write that has 256 KiB or more of a file in
-    /// mapped memory, if it uses TLS 1.3 and not HTTP/2, and no `max_fragment_size`
-    /// is set. Bytes and errors are the same, but for one: before Linux 6.14 a connection fails when its keys must be
-    /// replaced, because the client requests it (`KeyUpdate`), or with AES-GCM after 8 million writes or 256 GiB.
+    /// The kernel takes a connection over at the first write with 256 KiB or more of a mapped file. It does so only for
+    /// TLS 1.3 without HTTP/2, and if no `max_fragment_size` is set. Bytes and errors are the same, with one exception.
+    /// Before Linux 6.14 a connection fails when its keys must be replaced: because the client requests it
+    /// (`KeyUpdate`), or, with AES-GCM, after 8 million writes or 256 GiB.
     ///
-    /// Where [`Capabilities::kernel_tls`] has a reason against it, nothing changes, and the reason is logged.
+    /// If [`Capabilities::kernel_tls`] reports a reason against it, this has no effect, and the reason is logged.
     ///
     /// Unstable: only with `--cfg millstream_unstable_ktls`, until a machine has timed it.
     #[cfg(ktls)]

@@ -2,9 +2,9 @@
 //!
 //! - `secret`: the keys; `wire`: the number of the first record.
 //!
-//! The session encrypts until a write has a long slice of a file. Then the kernel gets the key and the number of the next
-//! record, and encrypts all that is written, files by `sendfile`. It keeps the keys as long as the socket lives. The
-//! session goes on to receive; what it would send, alerts and a `KeyUpdate`, is sent here instead.
+//! The session encrypts until a write has a long slice of a file. Then the kernel gets the key and the number of the
+//! next record. It encrypts all later writes, and files by `sendfile`. It keeps the keys as long as the socket lives.
+//! The session continues to receive. Messages that it would send, alerts and a `KeyUpdate`, are sent here instead.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -27,7 +27,7 @@ pub(super) use wire::Wire;
 mod secret;
 mod wire;
 
-/// Bytes of files in one write from which on the kernel encrypts.
+/// Minimum number of file bytes in one write for which the kernel takes over.
 const LONG: usize = 256 << 10;
 /// Plaintext of a full record, RFC 8446 §5.1.
 const RECORD: usize = 16 << 10;
@@ -55,7 +55,7 @@ pub(super) struct Kernel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Update {
     None,
-    /// The peer is to be told.
+    /// The peer must be notified.
     Due,
     /// The peer expects records of the new keys.
     Told,
@@ -63,11 +63,11 @@ enum Update {
     Failed,
 }
 
-/// State of the end of what is sent.
+/// State of the end of the sending side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     None,
-    /// There is room for the last record, or will be.
+    /// There is room for the last record, or there will be.
     Prepared,
     /// The last record was sent.
     Sent,
@@ -93,7 +93,8 @@ impl Kernel {
         files.map(|slice| slice.bytes().len()).sum::<usize>() >= LONG
     }
 
-    /// Returns whether the session still has its first keys: it replaces them after so many records, and does not tell.
+    /// Returns whether the session still has its first keys. The session replaces them after a number of records
+    /// without notice.
     fn has_keys_at(&self, next: u64) -> bool {
         next < self.records_max / 2
     }
@@ -121,7 +122,7 @@ impl Kernel {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if owes_update(session) {
-            // The session's own is encrypted with keys that are out of date.
+            // The session would encrypt this message with outdated keys.
             discard_records(session)?;
             self.need_update();
         }
@@ -165,7 +166,8 @@ impl Kernel {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends `close_notify`, and then as `poll_shutdown` of the socket. Data that could not be sent is followed by none.
+    /// Sends `close_notify`, and then shuts the socket down as its `poll_shutdown` does. After data that could not be
+    /// sent, no `close_notify` is sent.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>, socket: &mut TcpStream) -> Poll<io::Result<()>> {
         if self.end != End::Sent && matches!(self.update, Update::None | Update::Due) {
             ready!(socket.poll_drained(cx))?;
@@ -179,7 +181,8 @@ impl Kernel {
         Pin::new(socket).poll_shutdown(cx)
     }
 
-    /// Tells the peer why what it sent is no TLS, if the socket has room. Nothing follows.
+    /// Sends an alert with the reason why the received data is not valid TLS, if the socket has room. Nothing follows
+    /// the alert.
     pub(super) fn alert(&mut self, socket: &TcpStream, error: &io::Error) {
         // RFC 8446 §6.2.
         let description = match error.get_ref().and_then(|error| error.downcast_ref()) {
@@ -221,7 +224,7 @@ pub(super) fn prepare(config: Arc<ServerConfig>, by_kernel: bool) -> (Arc<Server
     (config, Some(log))
 }
 
-/// Returns what sends on a connection if the kernel encrypts.
+/// Returns the parts that send on a connection if the kernel encrypts.
 pub(super) fn active<'a, S: TakeOver>(
     kernel: &'a mut Option<Box<Kernel>>,
     stream: &'a mut server::TlsStream<Wire<S>>,

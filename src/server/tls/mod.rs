@@ -10,7 +10,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `builder`, `config` | [`TlsBuilder`]; [`Tls`], its current configuration and replacement |
-//! | `sources` | what a configuration is made of: `identity`, `clients`, `tickets`, all from `pem` files or texts |
+//! | `sources` | the sources of a configuration: `identity`, `clients`, `tickets`, all from `pem` files or texts |
 //! | `names` | the certificate for a server name |
 //! | `provider` | the cryptography that features choose |
 //! | `watch` | reload of files that change |

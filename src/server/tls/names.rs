@@ -7,8 +7,8 @@ use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use webpki::EndEntityCert;
 
-/// Chooses a certificate by the server name that the client requests (SNI, RFC 6066 §3), and of several for a name the
-/// first whose key the client supports. Without a match it is the first of all.
+/// Selects a certificate by the server name that the client requests (SNI, RFC 6066 §3). If several match, selects the
+/// first one whose key the client supports. If none matches, selects the first of all.
 #[derive(Debug)]
 pub(super) struct ByName {
     all: Vec<Arc<CertifiedKey>>,

@@ -1,4 +1,4 @@
-//! What a configuration is made of, and where it comes from.
+//! The sources of a configuration.
 
 use std::mem;
 use std::path::Path;
@@ -24,7 +24,8 @@ pub(super) struct Sources {
     pub(super) identities: Vec<Identity>,
     pub(super) clients: Option<Clients>,
     pub(super) tickets: Option<TicketFile>,
-    /// Tickets with keys of this process, and what they are for. They outlive a reload, so that sessions do.
+    /// Tickets with keys of this process, and their purpose. They are kept across reloads, so that sessions remain
+    /// valid.
     own_tickets: Option<(Vec<u8>, Arc<dyn ProducesTickets>)>,
     /// `None` before the first read. `None` in it is a missing file.
     read: Option<Vec<Option<Stamp>>>,
@@ -90,8 +91,8 @@ impl Sources {
             Some(clients) => (clients.verifier, clients.digest),
             None => (WebPkiClientVerifier::no_client_auth(), Vec::new()),
         };
-        // A session resumes with the client's certificate and is not verified again. So tickets are bound to what
-        // verified it.
+        // A session resumes with the client's certificate and is not verified again. So tickets are bound to the roots
+        // and lists that verified the certificate.
         let tickets = match &self.tickets {
             Some(file) => Arc::new(file.read(&self.provider, &purpose)?) as Arc<dyn ProducesTickets>,
             None => self.own_tickets(purpose)?,

@@ -27,8 +27,8 @@ const PIECES: usize = 64;
 /// [server](crate::server::Server::tls).
 ///
 /// Records have at most 1400 bytes while a connection is young (64 KiB) or after it was idle (1 s), so that the peer
-/// can use each segment when it arrives, and 16 KiB later (RFC 8446 §5.1). The stream below gathers the records. With
-/// `Tls::kernel_tls` (unstable) the kernel may make them.
+/// can decrypt each segment when it arrives. Otherwise records have 16 KiB (RFC 8446 §5.1). The stream below gathers
+/// the records. With `Tls::kernel_tls` (unstable) the kernel may make them.
 ///
 /// # Errors
 ///
@@ -51,7 +51,8 @@ pub struct TlsStream<S> {
     unread: Vec<u8>,
     /// Whether a file shrank during encryption. No more encrypted bytes are handed over then.
     torn: bool,
-    /// Whether the peer has sent what is not TLS. rustls has sent its alert then, and must not be given more.
+    /// Whether the peer has sent data that is not valid TLS. rustls has then sent its alert, and must not get more
+    /// data.
     broken: bool,
     owed: Option<Arc<Owed>>,
 }
@@ -106,7 +107,7 @@ impl<S> TlsStream<S> {
 
 #[cfg(all(test, ktls))]
 impl<S> TlsStream<S> {
-    /// Returns what the kernel would continue, and the number of the next record.
+    /// Returns the state that the kernel would continue, and the number of the next record.
     pub(super) fn into_kernel(self) -> (Option<Box<Kernel>>, Option<u64>, ServerConnection) {
         let (wire, session) = self.stream.into_inner();
         (self.kernel, wire.records(), session)
@@ -196,7 +197,7 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
         Poll::Ready(Ok(taken))
     }
 
-    /// Returns what sends on this connection if the kernel encrypts.
+    /// Returns the parts that send on this connection if the kernel encrypts.
     fn by_kernel(&mut self) -> Option<(&mut Kernel, &mut ServerConnection, &mut TcpStream)> {
         kernel::active(&mut self.kernel, &mut self.stream)
     }
@@ -282,7 +283,7 @@ macro_rules! writes {
             }
 
             fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                // No `close_notify`: the peer would take the received bytes for all.
+                // No `close_notify`: the peer would regard the received bytes as complete.
                 if self.torn {
                     return Poll::Ready(Err(torn()));
                 }

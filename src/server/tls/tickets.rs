@@ -89,8 +89,8 @@ impl TicketFile {
         }
     }
 
-    /// Replaces the file by one with a new secret before the newest ones of the old. Of two processes that do so at the
-    /// same time the later one wins; the tickets of the other lead to full handshakes.
+    /// Replaces the file by one with a new secret before the newest ones of the old. If two processes do so at the same
+    /// time, the later one wins. Tickets of the other one then lead to full handshakes.
     fn rotate(&self, random: &dyn SecureRandom) -> io::Result<()> {
         let mut secrets = vec![0; SECRET];
         random.fill(&mut secrets).map_err(|_| io::Error::other("no random bytes"))?;
@@ -116,7 +116,7 @@ impl TicketFile {
 
 /// Creates a file that only its owner can read.
 fn private(path: &Path) -> io::Result<File> {
-    // A rotation that was cut off may have left one. Another file or link there would have its own readers.
+    // An interrupted rotation may have left a file. Another file or link with this name could be readable by others.
     let _ = fs::remove_file(path);
     let mut options = File::options();
     options.write(true).create_new(true);

@@ -47,11 +47,11 @@ pub(in crate::server) struct Seen {
     held: usize,
     /// Bytes that the peer has taken.
     taken: u64,
-    /// Bytes that the peer has to take next, if any wait for it. Boxed, because few connections have it.
+    /// Bytes that the peer has to accept next, if any are waiting. Boxed, because few connections need it.
     due: Option<Box<Due>>,
-    /// Instant since which it has had no request, and bytes received by then.
+    /// Start of the time without a request, and the number of bytes received by then.
     quiet: (Instant, u64),
-    /// Instant since which it has held a part of a head.
+    /// Start of the time with an incomplete head.
     head: Option<Instant>,
     /// Instant of the instruction to end, and of the last byte sent since.
     raised: Option<Box<(Instant, Instant)>>,
@@ -110,8 +110,8 @@ impl Seen {
         let pulse = facts.pulse;
         let held = std::mem::replace(&mut self.held, facts.held) as u64;
         let asked = std::mem::replace(&mut self.asked, facts.asked) != facts.asked;
-        // Progress is bytes that leave the kernel, not bytes that enter it: a large send buffer accepts more only now
-        // and then. A Unix socket reports memory, which may grow by more than the bytes sent.
+        // Progress is measured by bytes that leave the kernel, not by bytes that enter it: a large send buffer accepts
+        // bytes only from time to time. A Unix socket reports memory, which may grow by more than the bytes sent.
         self.taken += (pulse.sent - before.sent + held).saturating_sub(facts.held as u64);
         let waits = facts.held as u64 + pulse.queued as u64 + u64::from(pulse.blocked);
         if pulse.paced || (waits == 0 && !facts.owes) {
@@ -122,7 +122,7 @@ impl Seen {
         if let Some(due) = &self.due {
             let met = match facts.owes {
                 false => taken - due.taken >= due.bytes,
-                // A peer may keep all windows closed and take pings, and replies of the same length to its own.
+                // A peer may keep all windows closed but accept pings, and replies to its own pings.
                 true => {
                     let pings = pulse.received - due.received + PING;
                     asked || facts.passed - due.passed >= rate || taken - due.taken >= rate.saturating_add(pings)
@@ -132,7 +132,7 @@ impl Seen {
                 return now.duration_since(due.since) >= limits.write_stall;
             }
         }
-        // If few bytes wait, the peer can take no more than all of them.
+        // If few bytes are waiting, the peer cannot accept more than these.
         let bytes = waits.clamp(1, rate);
         self.due = Some(Box::new(Due { since: now, bytes, taken, received: pulse.received, passed: facts.passed }));
         false
@@ -161,8 +161,8 @@ impl Seen {
         }
         let (since, received) = self.quiet;
         let first = begun == 0;
-        // A client may send an empty line behind a request (RFC 9112 §2.2), which begins no head. A head whose beginning
-        // is no longer than that is limited by `keep_alive`.
+        // A client may send an empty line after a request (RFC 9112 §2.2). It does not begin a head. The start of a
+        // head that is no longer than such a line is limited by `keep_alive`.
         let line = if facts.sealed { SEALED_LINE } else { EMPTY_LINE };
         let spoke = pulse.received - received > if first { 0 } else { line };
         if first || (spoke && facts.protocol == Protocol::One) {
@@ -173,7 +173,7 @@ impl Seen {
         } else if now.duration_since(since) >= limits.keep_alive {
             return CheckVerdict::Idle;
         }
-        // GOAWAY informs an HTTP/2 client that sends something between requests which requests will be answered.
+        // An HTTP/2 client may send something between requests: GOAWAY tells it which requests will be answered.
         CheckVerdict::Well { between_requests: !spoke || facts.protocol == Protocol::Two }
     }
 }

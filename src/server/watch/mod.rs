@@ -1,7 +1,7 @@
 //! Limits that depend on time, checked for all connections by one task.
 //!
 //! - `reaper`: the task, which also drains the connections.
-//! - `check`: decides from what is seen of a connection at one moment, without I/O.
+//! - `check`: decides from observations of a connection at one moment, without I/O.
 
 mod check;
 mod reaper;

@@ -135,10 +135,10 @@ struct Entry {
     /// Bytes sent when the peer had last acknowledged all of them.
     acknowledged: u64,
     is_tcp: Option<bool>,
-    /// Requests by the time at which it was asked to hibernate.
+    /// Number of requests when it was asked to hibernate.
     rested: u32,
     drained: Drain,
-    /// Drain: since when it is not in a request and receives none.
+    /// Drain: start of the time without a request and without received bytes.
     idle: Option<Instant>,
 }
 
@@ -253,9 +253,9 @@ impl Entry {
         if let Some(unread) = conn_state.unread() {
             unread.bound(pulse.received, limits.budget);
         }
-        // A connection does not end for a silence in which its client has sent something: under load its task may read
-        // late. Only a verdict that may end it is worth the system call.
-        // What a tunnel carries is read by the service, which may leave it unread for ever.
+        // Unread bytes in the kernel mean that the client is not silent: under load the task of the connection may read
+        // late. This is checked only for a verdict that would end the connection, because it costs a system call. It is
+        // not checked for tunnels: their service may leave bytes unread forever.
         let arrives = || reads_late && !facts.tunnel && conn_state.handle.unread().is_some_and(|bytes| bytes > 0);
         let is_draining = matches!(stage, Stage::Drains { .. });
         let verdict = match self.seen.check(now, &facts, limits) {
@@ -308,7 +308,8 @@ impl Entry {
 
     fn drain(&mut self, is_late: bool, is_idle: bool) {
         let conn_state = &*self.conn_state;
-        // A connection between two requests at the deadline ends in order, unless it was told to before.
+        // A connection that is between two requests at the deadline ends in order, unless it was already told to
+        // finish.
         if is_late && self.idle.is_none() {
             self.drained = Drain::Aborted;
             return conn_state.abort();
@@ -316,8 +317,9 @@ impl Entry {
         if self.drained == Drain::No {
             self.drained = if conn_state.end_answers() > 0 { Drain::Notified } else { Drain::Waits };
         }
-        // GOAWAY tells an HTTP/2 client which requests are answered. An HTTP/1 client is told by `Connection: close` in
-        // its next response, which is that to a further request if the head of the present one has been sent.
+        // GOAWAY tells an HTTP/2 client which requests are answered. `Connection: close` in the next response tells an
+        // HTTP/1 client. If the head of the current response was already sent, that is the response to a further
+        // request.
         let goes_away = conn_state.protocol() == Protocol::Two && conn_state.requests.counts().1 > 0;
         if goes_away || is_idle || is_late {
             conn_state.raise(ShutdownPhase::Finish);

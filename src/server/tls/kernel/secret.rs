@@ -9,10 +9,11 @@ use zeroize::Zeroizing;
 
 use crate::sys::tls_keys::{Cipher, Keys, NONCE};
 
-/// Name of the secret of what a server sends, in the log of rustls.
+/// Name of the server's traffic secret in the key log of rustls.
 const OURS: &str = "SERVER_TRAFFIC_SECRET_0";
 
-/// Keeps the secret of one connection. rustls has no other way to read it and to go on receiving.
+/// Keeps the secret of one connection. rustls has no other way to read the secret while the session continues to
+/// receive.
 pub(in crate::server::tls) struct SecretLog {
     /// The user's log.
     users: Arc<dyn KeyLog>,
@@ -50,7 +51,7 @@ impl fmt::Debug for SecretLog {
     }
 }
 
-/// The secret of what a server sends, with the cipher suite that uses it.
+/// The server's traffic secret, with the cipher suite that uses it.
 pub(in crate::server::tls) struct TrafficSecret {
     suite: &'static Tls13CipherSuite,
     cipher: Cipher,

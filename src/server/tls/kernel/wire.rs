@@ -30,7 +30,7 @@ enum Sends {
 /// Counts encrypted records in a stream of bytes.
 #[derive(Default)]
 struct Records {
-    /// Those since the last read of the handshake. The client's `Finished` is that read, and the server's first records
+    /// Records since the last read of the handshake. That read is the client's `Finished`. The server's first records
     /// with the keys of the connection follow it.
     count: u64,
     shaken: bool,
