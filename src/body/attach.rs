@@ -1,7 +1,7 @@
-//! Bodies that another task than that of the connection can write to the stream of the client.
+//! Bodies that can be written to the client's stream by a task other than that of the connection.
 //!
-//! The server asks such a body when it is pending and all bytes before were written. While the body is attached, the
-//! other task writes it with its framing, and the task of the connection sleeps.
+//! The server attaches such a body when it is pending and all earlier bytes were written. While the body is attached,
+//! the other task writes it with its framing, and the task of the connection sleeps.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -14,7 +14,7 @@ pub(crate) trait Attach: Send {
     /// `chunked` selects the framing of HTTP/1.1. Called after the body was pending.
     fn attach(&mut self, outlet: Outlet, chunked: bool, cx: &Context<'_>) -> AttachOutcome;
 
-    /// Ready when the body must be polled again, because the other task does not write it any longer.
+    /// Ready when the body must be polled again, because the other task no longer writes it.
     fn poll_returned(&mut self) -> Poll<()>;
 
     /// Records data that the layers around the body have passed on.
@@ -33,7 +33,7 @@ pub(crate) enum AttachOutcome {
     Refused,
 }
 
-/// A body inside the bodies of layers, for the server, which finds it in the extensions of the response.
+/// A body that layers have wrapped. The server finds this handle in the extensions of the response.
 #[derive(Clone)]
 pub(crate) struct LayeredAttach {
     pub(crate) body: Arc<Mutex<dyn Attach>>,

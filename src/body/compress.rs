@@ -1,9 +1,9 @@
-//! Compresses the data of a body, and lets the peer decode all of it whenever the body has no more.
+//! Compresses the data of a body. When the body has no more data for now, the peer can decode everything so far.
 //!
 //! Invariants:
 //! 1. Decoded, the output is the data of the inner body; trailers follow the end of the coding, and an error follows all
 //!    data before it.
-//! 2. `Pending` is returned only if nothing is held back that the inner body has given, or the task was woken.
+//! 2. `Pending` is returned only if no data of the inner body is held back, or the task was woken.
 //! 3. Nothing is flushed twice: a flush follows data.
 
 mod encoder;
@@ -29,7 +29,7 @@ const FRAME_MAX: usize = (16 << 10) - 9;
 const TURN: usize = 32 << 10;
 
 thread_local! {
-    /// Output of the current call, so that bodies that wait hold none.
+    /// Output buffer of the current call. It is shared, so that waiting bodies hold none.
     static OUTPUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -48,10 +48,10 @@ enum Stage {
 pin_project! {
     /// A body with the data of `B`, compressed.
     ///
-    /// Data arrives at once: when the inner body is pending after some data, the encoder is flushed, so that the peer can
-    /// decode all of it. Tokens and events are not delayed. A flush costs 5 bytes or less, and data that is ready
+    /// Data arrives at once: when the inner body is pending after some data, the encoder is flushed, so that the peer
+    /// can decode all of it. Tokens and events are not delayed. A flush costs 5 bytes or less, and data that is ready
     /// together is flushed together. Trailers and errors pass through, after all data before them. Only a complete body
-    /// has the end of its coding, so the peer detects that bytes are missing.
+    /// gets the end of the coding, so the peer detects missing bytes.
     ///
     /// A long frame is compressed in steps of 32 KiB, between which other tasks run.
     ///
@@ -116,8 +116,8 @@ impl<B: Body<Data = Bytes>> Compress<B> {
         Self::with_level(body, coding, level)
     }
 
-    /// Compresses `body` at a level from 1 (fast) to the [highest](#memory) (small). Other numbers are taken as the
-    /// nearest of these: still higher levels of `br` and `zstd` are for files that are compressed once.
+    /// Compresses `body` at a level from 1 (fast) to the [highest](#memory) (small). Other numbers are replaced by the
+    /// nearest of these. Higher levels of `br` and `zstd` are meant for files that are compressed once.
     pub fn with_level(body: B, coding: ContentCoding, level: u32) -> Self {
         let highest = if coding == ContentCoding::Brotli { 6 } else { 9 };
         Self::with(body, Some((coding, level.clamp(1, highest))))

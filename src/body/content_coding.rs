@@ -78,7 +78,7 @@ impl ContentCoding {
         HeaderValue::from_static(self.name())
     }
 
-    /// Returns what the name of a compressed file ends with.
+    /// Returns the suffix of the name of a compressed file.
     pub(crate) const fn suffix(self) -> &'static str {
         match self {
             Self::Brotli => ".br",

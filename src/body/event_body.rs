@@ -16,7 +16,7 @@ use super::attach::Attach;
 ///
 /// Inside a tokio runtime it sends comments to [keep the connection alive](crate::sse::HubBuilder::keep_alive).
 ///
-/// Dropping it, polled or not, frees its place for another subscriber.
+/// Dropping it frees its place for another subscriber, even if it was never polled.
 pub struct EventBody(Box<dyn EventStream>);
 
 /// Events for one reader.

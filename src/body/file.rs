@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. `left` is the exact number of bytes that the body will still deliver, and `size_hint` returns it.
 //! 2. A body ends cleanly only at `left == 0`. If the file has fewer bytes, the last item is an error, and hyper aborts
-//!    the connection, so that no client takes a part for the whole.
+//!    the connection, so that no client regards a part as the whole file.
 //! 3. After mapped frames, the end takes a separate poll. A layer that copies each frame has read it by then, so this
 //!    poll reports a torn mapping, which a stream cannot recognise in the copy.
 
@@ -32,7 +32,7 @@ const COPIED: usize = 2 << 10;
 /// the file; other streams, layers and tests see plain bytes. A frame is returned only when its bytes are in memory, so
 /// a cold file never blocks a runtime thread.
 ///
-/// A body knows nothing of the request: `Range`, `If-None-Match` and other conditions are for the caller to answer.
+/// A body does not know the request: the caller must handle `Range`, `If-None-Match` and other conditions.
 /// [`Files::get`](crate::files) answers them, from a handler as well.
 ///
 /// ```
@@ -149,7 +149,7 @@ impl FileBody {
     /// are in flight. Call it before the first poll.
     ///
     /// Pages that are in the cache already stay there (`RWF_DONTCACHE`, Linux 6.14 with ext4, xfs or btrfs). Elsewhere
-    /// the pages of the file are dropped behind the body, and often also those that another reader has brought there.
+    /// the pages of the file are dropped behind the body, and often also pages that another reader has loaded.
     pub fn uncached(mut self, on: bool) -> Self {
         if let FileBodyInner::Stream(stream) = &mut self.inner {
             stream.reader.set_uncached(on);

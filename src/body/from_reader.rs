@@ -73,7 +73,7 @@ enum ReaderState {
 }
 
 impl<R> ReaderBody<R> {
-    /// Sets the length of the body in bytes, so that HTTP announces it. At most so many bytes are read.
+    /// Sets the length of the body in bytes, so that HTTP announces it. At most `len` bytes are read.
     pub fn exact(mut self, len: u64) -> Self {
         self.left = Some(len);
         self

@@ -17,7 +17,7 @@ pub(crate) fn length_limit() -> Box<dyn Error + Send + Sync> {
     }
 }
 
-/// Returns whether the error, or one of its sources, is that of a body over its limit.
+/// Returns whether the error, or one of its sources, is the error of a body over its limit.
 pub(crate) fn is_length_limit(error: &(dyn Error + 'static)) -> bool {
     let mut error = Some(error);
     while let Some(cause) = error {

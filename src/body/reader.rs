@@ -58,7 +58,7 @@ pub(crate) struct Reader {
     /// False if the file must not be mapped, or after a mapping has failed.
     maps: bool,
     cache: Cache,
-    /// Start of the bytes behind the body whose pages were not dropped, or not for the last time.
+    /// Start of the delivered bytes whose pages were not dropped yet, or have to be dropped again.
     undropped: Option<u64>,
     job: Option<BlockingTask<Bytes>>,
     read_ahead: ReadAhead,
@@ -69,7 +69,7 @@ pub(crate) struct Reader {
 enum Cache {
     /// Its pages stay, and may be mapped.
     Keep,
-    /// Pages that were not there before leave with the read that has brought them (`RWF_DONTCACHE`).
+    /// Pages that a read has loaded are dropped after it; pages that were cached before stay (`RWF_DONTCACHE`).
     Pass,
     /// All pages are dropped behind the body, because the kernel or the file system lacks `RWF_DONTCACHE`.
     Drop,
@@ -218,7 +218,7 @@ impl Reader {
         }
         let end = range.start + read.len() as u64;
         let small = self.is_small(range);
-        // A range that is read gets no window, which would change what is small.
+        // A range that is read gets no window, because a window would change the limit of small ranges.
         let window = if small { None } else { self.window_at(range.start) };
         match window {
             Some(window) => Ok(window.slice(range.start..end)),

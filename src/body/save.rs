@@ -23,8 +23,8 @@ use crate::fs::{Durability, Preserve, Replace};
 
 /// Saves a body into a file, which is created or replaced: [`Save`] with its defaults.
 ///
-/// After `Ok` the file survives a power cut. Readers find either the old file or the new one, complete. A body that
-/// fails, or whose future is dropped, leaves the old file and nothing else.
+/// After `Ok` the file survives a power cut. Readers find either the complete old file or the complete new one. A body
+/// that fails, or whose future is dropped, leaves the old file and nothing else.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -51,9 +51,9 @@ where
 
 /// Options for saving a body into a file.
 ///
-/// The bytes are written to an unnamed file in the same directory, which is synced and renamed over the old one, as by
-/// [`Replace`]; [`continue_at`](Self::continue_at) appends to a file instead. A body of up to 448 KiB takes one job on
-/// the blocking pool; a longer one takes one for every 448 KiB, and the next bytes are received meanwhile.
+/// The bytes are written to an unnamed file in the same directory. The file is then synced and renamed over the old
+/// one, as by [`Replace`]; [`continue_at`](Self::continue_at) appends to a file instead. A body of up to 448 KiB takes
+/// one job on the blocking pool; a longer one takes one for every 448 KiB, and the next bytes are received meanwhile.
 ///
 /// # Memory
 ///
@@ -94,7 +94,7 @@ pub struct Saved {
     /// The CRC-32C of the body, if [`Save::crc32c`] was set.
     #[cfg(feature = "digest")]
     pub crc32c: Option<u32>,
-    /// Whether the body had a digest field that [`Save::verify`] has found to be right.
+    /// Whether [`Save::verify`] has checked the body against a digest field of the message.
     #[cfg(feature = "digest")]
     pub verified: bool,
 }
@@ -154,7 +154,7 @@ impl Save {
     }
 
     /// Appends to the file at the path instead of replacing it. The length of the file must be `offset`; 0 creates a
-    /// missing file. This is the file's part of a resumable upload; the protocol is that of the caller.
+    /// missing file. Use it for resumable uploads; the caller implements the protocol.
     ///
     /// What has arrived **stays** if the body fails, and [`SaveError::file_len`] returns where to continue. If the future
     /// is dropped, the last bytes that arrived may be missing: ask the file for its length. A digest mismatch removes
@@ -203,9 +203,9 @@ impl Save {
     /// | `Repr-Digest` | the same, unless the body is a part: with `Content-Range` or [`continue_at`](Self::continue_at) |
     /// | `Content-MD5` | in the trailer section only if `Trailer` announces it |
     ///
-    /// A message without such fields is accepted, unless [`require_digest`](Self::require_digest) is set:
-    /// [`Saved::verified`] tells. The digests are those of the bytes that
-    /// were sent, so save before a layer decodes them.
+    /// A message without such fields is accepted, unless [`require_digest`](Self::require_digest) is set;
+    /// [`Saved::verified`] reports this. The digests apply to the bytes that were sent, so save the body before a layer
+    /// decodes it.
     #[cfg(feature = "digest")]
     pub fn verify(mut self, headers: &HeaderMap) -> Self {
         self.wanted.verify(headers);
@@ -224,8 +224,8 @@ impl Save {
     ///
     /// # Errors
     ///
-    /// [`SaveError`] tells the causes apart. An error leaves the old file, or none, and no other file; see
-    /// [`continue_at`](Self::continue_at) for its exception. The body is dropped, and not read to its end.
+    /// [`SaveError`] distinguishes the causes. After an error the old file, or no file, is in place, and no other file
+    /// remains; [`continue_at`](Self::continue_at) is an exception. The body is dropped, and not read to its end.
     ///
     /// # Cancel safety
     ///

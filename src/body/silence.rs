@@ -1,4 +1,4 @@
-//! A limit of the time in which a peer sends nothing.
+//! A time limit for a peer that sends nothing.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The time in which a peer sends nothing.
+/// Measures the time in which a peer sends nothing.
 #[derive(Debug)]
 pub struct Silence {
     limit: Duration,
@@ -25,13 +25,13 @@ impl Silence {
         self.since = None;
     }
 
-    /// Ready if it lasts too long.
+    /// Ready if the silence lasts too long.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = Instant::now();
         let Some(until) = self.since.get_or_insert(now).checked_add(self.limit) else { return Poll::Pending };
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(until)));
         loop {
-            // Set again only when it is over, because that costs a lock.
+            // The timer is reset only when it has expired, because a reset costs a lock.
             ready!(sleep.as_mut().poll(cx));
             if sleep.deadline() >= until {
                 return Poll::Ready(());

@@ -89,8 +89,8 @@ enum Half {
     Sink,
 }
 
-/// The tasks that wait to write, by half. A task stays until all is written, even if it has dropped its future: it may
-/// be woken for nothing, but never too rarely.
+/// The tasks that wait to write, by half. A task stays registered until everything is written, even if it has dropped
+/// its future. So it may be woken without need, but no wake-up is lost.
 #[derive(Default)]
 struct Writers {
     stream: Option<Waker>,
@@ -107,7 +107,7 @@ impl Wake for Both {
 }
 
 impl Writers {
-    /// Returns the waker of the other half, if another task than that of `cx` waits.
+    /// Returns the waker of the other half, if its task waits and is not that of `cx`.
     fn other(&mut self, half: Half, cx: &Context<'_>) -> Option<&Waker> {
         let other = match half {
             Half::Stream => &self.sink,

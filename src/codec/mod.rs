@@ -20,8 +20,8 @@
 //! # Where it is slower
 //!
 //! * A single piece for each flush gains nothing, and costs a lock and, for a slice, a copy.
-//! * For many tiny pieces tokio's `BufWriter` gains as much and costs a few nanoseconds for each; this costs some tens,
-//!   because it has a lock, a pool and the end of the turn.
+//! * For many tiny pieces tokio's `BufWriter` gains as much and costs a few nanoseconds for each. This writer costs
+//!   some tens of nanoseconds, because of its lock, the pool and the end of the turn.
 //! * Pieces of 16 KiB and more gain little, because the call costs little beside them. As slices they are also copied.
 //! * A caller that has all slices at once and calls `write_vectored` needs no adapter.
 //! * Over TLS the bytes are copied into records, so the record gathers them, as with any buffered writer.

@@ -1,5 +1,5 @@
-//! Bytes that wait to be written to an inner writer, and the way to offer them: in which call, in one piece or in
-//! several, and how to interpret the results. This module does not know which task waits, or why it is called.
+//! Bytes that wait to be written to an inner writer. This module decides how to offer them, in one piece or in several,
+//! and interprets the results. It does not know which task waits, or why it is called.
 
 use std::fmt;
 use std::io::{self, IoSlice};

@@ -92,7 +92,7 @@ impl Both {
         self.there.ended != self.back.ended
     }
 
-    /// Ends both sides before the end of both directions. They are reset if bytes are lost.
+    /// Ends both sides before both directions have ended. Resets them if bytes are lost.
     pub fn give_up<A, B>(&self, a: &mut A, b: &mut B)
     where
         A: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -120,8 +120,8 @@ impl Both {
 /// # Errors
 ///
 /// An error in one direction ends both; the error names the direction. **TCP connections are then reset:** if one side
-/// fails in the middle of a message, the peer of the other must not take what it received for the whole message, as it
-/// would after an orderly end. Other streams are neither flushed nor shut down.
+/// fails in the middle of a message, the peer of the other side must not regard the received part as the whole message,
+/// as it would after an orderly end. Other streams are neither flushed nor shut down.
 ///
 /// # Cancel safety
 ///

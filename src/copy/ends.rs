@@ -22,7 +22,7 @@ pub(super) enum End<'a> {
     Other,
 }
 
-/// A value that may be an end which the kernel knows.
+/// A value that may be an end known to the kernel.
 pub(super) trait Known {
     /// Recognises the end by its type. No other code looks at the types of ends.
     fn end(&mut self) -> End<'_>;
@@ -53,7 +53,7 @@ impl<T: 'static> Known for T {
 }
 
 impl End<'_> {
-    /// Returns the end as a source. A stream that the kernel receives ahead for is not known as one: its bytes cannot be
+    /// Returns the end as a source. A stream for which the kernel receives ahead is not a source: its bytes cannot be
     /// taken from the socket.
     pub(super) fn into_source(self) -> Self {
         match self {
@@ -73,7 +73,8 @@ impl End<'_> {
         }
     }
 
-    /// Resets the connection if the end is a TCP stream, so that the peer does not take what it received for the whole.
+    /// Resets the connection if the end is a TCP stream, so that the peer does not regard the received bytes as
+    /// complete.
     pub(super) fn reset(&self) {
         if let Self::Stream(stream) = self {
             socket::reset_tcp(stream.fd());
@@ -93,7 +94,7 @@ pub(super) struct Open {
     pub(super) file: Arc<std::fs::File>,
     pub(super) position: u64,
     pub(super) len: u64,
-    /// Whether the handle is at the position.
+    /// Whether the position of the handle is up to date.
     pub(super) told: bool,
 }
 

@@ -43,8 +43,8 @@ fn pool() -> MutexGuard<'static, Vec<Pipe>> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes an empty pipe. `None` if all are in use or a new one fails, for example with `EMFILE`. Copies that hold a pipe
-/// wait for peers, so waiting for a pipe is no option.
+/// Takes an empty pipe. `None` if all are in use or a new one fails, for example with `EMFILE`. Does not wait for a
+/// pipe, because copies that hold one wait for peers.
 pub(super) fn take() -> Option<Pipe> {
     if let Some(pipe) = pool().pop() {
         return Some(pipe);

@@ -64,8 +64,8 @@ pub(super) enum Kind {
     File,
     Pipe,
     Socket,
-    /// Known only to its own code, such as a TLS stream; or not a regular file; or a target that is open for appending,
-    /// which `copy_file_range` and `splice` refuse.
+    /// A stream that the kernel does not know, such as a TLS stream; a file that is not regular; or a target that is
+    /// open for appending, which `copy_file_range` and `splice` refuse.
     Other,
 }
 

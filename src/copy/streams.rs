@@ -24,7 +24,7 @@ pub(super) enum Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Returns the stream that `end` is, if it is known.
+    /// Returns `end` as a stream, if its type is known.
     pub(super) fn of(end: &'a dyn Any) -> Option<Self> {
         // The compiler keeps one of these lines for each type of end.
         let found = end.downcast_ref().map(Stream::Tcp);

@@ -19,7 +19,7 @@ pub(super) enum Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Returns the stream that `end` is, if it is known.
+    /// Returns `end` as a stream, if its type is known.
     pub(super) fn of(end: &'a dyn Any) -> Option<Self> {
         let found = end.downcast_ref().map(Stream::Tcp);
         let found = found.or_else(|| end.downcast_ref::<tcp::OwnedReadHalf>().map(|half| Stream::Tcp(half.as_ref())));

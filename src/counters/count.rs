@@ -25,7 +25,7 @@ pub(crate) fn count_all<const N: usize>(counts: [(Counter, u64); N]) {
 }
 
 impl Gauge {
-    /// Adds `n`. The caller subtracts it later.
+    /// Adds `n`. The caller must subtract it later.
     #[inline]
     pub(crate) fn add(self, n: u64) {
         shard::with(|shard, adder| adder.add(&shard.numbers[COUNTERS + self as usize], n));

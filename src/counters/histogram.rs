@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Other threads that add to the same shard.
 #[derive(Clone, Copy)]
 pub(super) enum Adder {
-    /// None, so no read-modify-write is needed, which costs ten times as much.
+    /// No other thread adds, so a load and a store suffice. A read-modify-write costs ten times as much.
     Alone,
-    /// Threads that are ending.
+    /// Threads that are ending may add.
     Among,
 }
 

@@ -91,7 +91,7 @@ pub(super) static TABLE: Table = Table([const { AtomicU64::new(0) }; SETS]);
 
 impl Table {
     pub(super) fn place(&self, labels: Labels) -> usize {
-        // Each set is always searched among the same places, or it could get two.
+        // Each set is always searched among the same places; otherwise it could get two.
         let limit = if matches!(labels.route, 0 | ROUTE_OTHER) { SETS } else { SETS_WITH_ROUTE };
         let routeless = || self.find(Labels { route: ROUTE_OTHER, ..labels }, SETS);
         self.find(labels, limit).or_else(routeless).unwrap_or(0)

@@ -10,7 +10,7 @@ pub(crate) fn accept_paused(error: &io::Error) {
     let _ = error;
 }
 
-/// A listener has failed for good, and its caller cannot be told.
+/// A listener has failed permanently, and its caller cannot get the error.
 #[cfg(feature = "axum-08")]
 pub(crate) fn listener_failed(error: &io::Error) {
     #[cfg(feature = "tracing")]

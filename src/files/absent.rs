@@ -17,7 +17,7 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
     }
 }
 
-/// Returns whether an error means that there is no such name. A file that is not served is something else.
+/// Returns whether an error means that there is no such name. This is false for a file that exists but is not served.
 pub(super) fn is_missing(error: &io::Error) -> bool {
     match errno(error) {
         Some(errno) => matches!(errno, Errno::NOENT | Errno::NOTDIR),

@@ -26,7 +26,7 @@ impl Budget {
 }
 
 impl Share {
-    /// Takes or returns bytes, so that the share has this many. Returns `false`, and takes none, if too few are left.
+    /// Takes or returns bytes, so that the share has `bytes` bytes. Returns `false` and takes none if too few are left.
     pub(super) fn resize(&mut self, bytes: u64) -> bool {
         let fits = match bytes.checked_sub(self.1) {
             Some(more) => self.0.reduce(more),

@@ -129,8 +129,8 @@ impl FilesBuilder {
         self
     }
 
-    /// Sets whether a file may exist in compressed variants only: `name.gz` without `name`. Off by default, because each
-    /// request for an absent file then looks for three more.
+    /// Sets whether a file may exist in compressed variants only: `name.gz` without `name`. Off by default, because
+    /// each request for an absent file then looks for three more files.
     ///
     /// Such a file is sent with its `Content-Encoding` to clients that accept it, and to those that send no
     /// `Accept-Encoding`, which accept every coding ([RFC 9110
@@ -189,9 +189,10 @@ impl FilesBuilder {
     /// Sets the file that answers for absent files with status 200: usually `index.html`, for an application that routes
     /// in the browser. None by default. `name` is a path beneath the directory.
     ///
-    /// A path whose name has the extension of a script, a style, an image or another known type but HTML still gets
-    /// 404: a browser that asks for an absent script must not get a page. The same holds for names beneath `.well-known`,
-    /// hidden names, paths that lead out, and files that are not served. The file is validated like any other, so it may be replaced by a rename.
+    /// A path with the extension of a script, a style, an image or another known type except HTML still gets 404: a
+    /// browser that requests an absent script must not get a page. The same applies to names beneath `.well-known`,
+    /// hidden names, paths that lead out, and files that are not served. The file is validated like any other, so it
+    /// may be replaced by a rename.
     pub fn fallback(mut self, name: impl Into<String>) -> Self {
         self.fallback = Some(name.into());
         self

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
-/// A file about to be served, as the rule of [`FilesBuilder::cache_control`](super::FilesBuilder::cache_control) sees
-/// it.
+/// A file about to be served, as passed to the rule of
+/// [`FilesBuilder::cache_control`](super::FilesBuilder::cache_control).
 #[derive(Clone, Copy, Debug)]
 pub struct Asset<'a> {
     path: &'a Path,
@@ -15,7 +15,7 @@ pub struct Asset<'a> {
 }
 
 impl<'a> Asset<'a> {
-    /// Returns the path beneath the directory. That of an index has the name of the index.
+    /// Returns the path beneath the directory. For an index, it includes the name of the index.
     pub fn path(&self) -> &'a Path {
         self.path
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use http::HeaderValue;
 
-/// Types that differ from those of mime_guess, which has `.ts` as a video and lacks others.
+/// Types that differ from those of mime_guess. It regards `.ts` as a video, and lacks others.
 const OWN: [(&str, &str); 16] = [
     ("cjs", "text/javascript; charset=utf-8"),
     ("cts", "text/typescript; charset=utf-8"),
@@ -53,7 +53,7 @@ impl ContentTypes {
     }
 
     /// Returns whether the name is that of a script, a style, an image or another file that is no page, by a known
-    /// extension. A page is no answer to a request for such a file.
+    /// extension. A page is not a valid answer to a request for such a file.
     pub(super) fn is_subresource(&self, path: &Path) -> bool {
         let extension = extension(path);
         let is_known = self.0.contains_key(&extension)

@@ -53,7 +53,7 @@ enum Kept {
     Window(Arc<Mapping>),
 }
 
-/// What the documents of a directory have in common.
+/// Settings shared by the documents of a directory.
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
     pub(super) mapped: bool,
@@ -73,7 +73,7 @@ pub(super) struct Fields {
 }
 
 impl Document {
-    /// Fails with `WouldBlock` if `wait` forbids to ask the disk.
+    /// Fails with `WouldBlock` if this needs the disk and `wait` does not allow it.
     pub(super) fn new(
         file: File,
         fields: &Fields,

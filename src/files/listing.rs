@@ -37,8 +37,8 @@ use crate::runtime::blocking::BlockingTask;
 const ROWS: usize = 256;
 /// Maximum number of bytes of names in all listings of a service that are being read or sent.
 const NAMES: u64 = 64 << 20;
-/// Number of directories of a service that are read at once. Each takes a thread, and many would use the budget up before
-/// one of them is complete.
+/// Number of directories of a service that are read at once. Each takes a thread, and many at once would use up the
+/// budget before one of them is complete.
 const READINGS: usize = 4;
 
 /// Bounds of all listings of a service.
@@ -74,12 +74,12 @@ pub(super) async fn list(
     let reading = Arc::clone(&bounds.readings).acquire_owned().await.expect("internal: never closed");
     let mut share = Budget::take(&bounds.names, 0).expect("internal: no bytes");
     let job = move || {
-        // Until the job ends, which a request that is dropped does not wait for.
+        // Held until the job ends, even if the request is dropped before.
         let _reading = reading;
         let contents = Contents::read_blocking(&root, &listed, dots, order, &mut share)?;
         Ok(Listing { contents, title, format, _share: share })
     };
-    // Slow readers keep the names.
+    // A slow reader holds the names in memory.
     let mut response = Response::new(ListingBody::new(BlockingTask::start(job)?.await?));
     let fields = response.headers_mut();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static(format.content_type()));

@@ -36,7 +36,7 @@ pub(super) enum Loaded {
 }
 
 impl Loader {
-    /// Fails with `WouldBlock` if `wait` forbids to ask the disk.
+    /// Fails with `WouldBlock` if this needs the disk and `wait` does not allow it.
     pub(super) fn load(&self, name: &[u8], now: u64, wait: Wait) -> io::Result<Loaded> {
         let mut path = path::as_path(name).to_owned();
         let directory = path::is_directory(name);

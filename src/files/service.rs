@@ -94,7 +94,7 @@ pub(super) struct FilesInner {
     pub(super) store: Store,
     pub(super) dots: Dots,
     pub(super) prefix: String,
-    /// Name of the file that answers for absent pages.
+    /// Name of the file that is sent for absent pages.
     pub(super) fallback: Option<String>,
     /// Name of the page for status 404.
     pub(super) not_found: Option<String>,
@@ -216,7 +216,7 @@ impl Files {
         self.later(Some(name), method, uri, headers)
     }
 
-    /// Answers for a name that is not in the cache, or for a path that is no name of a file.
+    /// Returns the response for a name that is not in the cache, or for a path that is not the name of a file.
     fn later(&self, name: Option<Cow<'_, [u8]>>, method: &Method, uri: &Uri, headers: &HeaderMap) -> FilesFuture {
         if name.is_none() && self.0.not_found.is_none() {
             return FilesFuture::ready(respond::plain(StatusCode::NOT_FOUND));
@@ -258,8 +258,8 @@ impl FilesInner {
         Ok(if *method == Method::GET { listing } else { respond::without_body(listing) })
     }
 
-    /// Answers for a file that cannot be sent: by the fallback if there is no such name, and by the page for status 404 if
-    /// the client shall not know why.
+    /// Returns the response for a file that cannot be sent: the fallback if there is no such name, or the page for
+    /// status 404 if the client must not learn the reason.
     async fn failed(
         &self,
         error: &io::Error,

@@ -47,14 +47,15 @@ type Predicate = dyn Fn(&Parts) -> bool + Send + Sync;
 /// * with a body of known size that is smaller than [`min_size`](Self::min_size);
 /// * of a media type that is compressed already, see [`is_compressible`](Self::is_compressible) and [`only`](Self::only).
 ///
-/// Others get `Vary: Accept-Encoding`, also those that the client wants uncompressed. A compressed response has
-/// `Content-Encoding`, neither `Content-Length` nor `Accept-Ranges`, and a weak `ETag`: its bytes differ from those that a
-/// strong tag stands for. The response to `HEAD` has the same head, if its `Content-Length` says that the content is large
-/// enough.
+/// Other responses get `Vary: Accept-Encoding`, even if the client wants them uncompressed. A compressed response has
+/// `Content-Encoding` and a weak `ETag`, because its bytes differ from those that a strong tag identifies. It has
+/// neither `Content-Length` nor `Accept-Ranges`. The response to `HEAD` has the same head, if the content is large
+/// enough by its `Content-Length`.
 ///
-/// A 304 gets the same `Vary` (RFC 9110 §15.4.5), and the tag that the client has sent, if only that is weak. Its
-/// `Content-Type` decides as that of the content would; without one, as usual, and whatever the size of the content, it
-/// gets both. A needless `Vary` makes a cache store one more response; a missing one makes it return the wrong content.
+/// A 304 gets the same `Vary` (RFC 9110 §15.4.5). Its tag becomes weak if the client has sent the weak form of it. If
+/// it has a `Content-Type`, this decides, as for a response with content. Usually it has none, and is then changed in
+/// both ways, whatever the size of the content. A needless `Vary` makes a cache store one more response; a missing one
+/// makes it return the wrong content.
 ///
 /// [`body::Compress`](Compress#memory) says what a compressed response holds. The body of an uncompressed one passes its
 /// frames on at the same addresses.
@@ -127,7 +128,7 @@ impl CompressLayer {
         // The body of a response to HEAD is empty, or will be.
         let stated = if asked.is_head { rules::stated_size(&parts.headers) } else { None };
         let most = stated.or_else(|| if body.is_end_stream() { Some(0) } else { body.size_hint().upper() });
-        // A 304 does not tell: its length may be stated as that of its empty body.
+        // The length of a 304 is unknown: its `Content-Length` may be that of its empty body.
         let is_small = !is_304 && most.is_some_and(|most| most < self.min_size);
         let is_worth = match &self.only {
             Some(only) if !is_304 || parts.headers.contains_key(CONTENT_TYPE) => only(parts),

@@ -7,8 +7,8 @@
 //!  else it waits for one of the two; other programs do not wait behind it
 //! ```
 //!
-//! The ring and the pool each have a bounded share for such programs, which so cannot fill either. A waiting program
-//! holds nothing but its own memory.
+//! The ring and the pool each have a bounded share for such programs, so these cannot fill them. A waiting program
+//! holds only its own memory.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -43,7 +43,7 @@ pub(super) async fn admit(turn: &Turn, driver: Option<&Arc<RingDriver>>, program
     {
         return ProgramPlace::Ring(permit);
     }
-    // Without a ring, a check costs more than a free job, and so does a check that has to wait.
+    // Without a ring, a check costs more than a free job. The same applies to a check that has to wait.
     if (room.is_none() || program.peer_waits.check() == MayWait::Unknown)
         && let Ok(permit) = Arc::clone(jobs).try_acquire_owned()
     {

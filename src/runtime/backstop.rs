@@ -2,7 +2,8 @@
 //!
 //! A flusher is a task, and a task can be delayed: by a task on the same worker that blocks or computes (a task that it
 //! has just woken runs next, and no other worker steals that one), or because a current-thread runtime is not driven
-//! after its `block_on` has returned. tokio's streams have sent their bytes by then, so these streams must as well.
+//! after its `block_on` has returned. tokio's streams have sent their bytes by then, so the streams of this crate must
+//! do so too.
 //!
 //! A [late](is_late) flusher is not necessarily stuck: on a busy machine its thread may wait for a CPU, and an early
 //! flush would gather less when gathering matters most. A flusher counts as stuck only if, between two checks, all

@@ -18,7 +18,8 @@ pub(super) struct RingSends {
 }
 
 impl RingSends {
-    /// Sends by the ring what pays, and leaves in `streams` those that must be flushed by their own calls.
+    /// Sends streams by the ring if that saves calls. Leaves in `streams` those that must be flushed by their own
+    /// calls.
     pub(super) fn send(&mut self, turn: &Arc<Turn>, streams: &mut Vec<Arc<dyn Flush>>) {
         let by_ring = |stream: &Arc<dyn Flush>| Arc::clone(stream).by_ring();
         let joining = streams.iter().filter_map(by_ring).map(|stream| stream.joins()).fold(0, usize::saturating_add);

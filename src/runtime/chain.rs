@@ -8,9 +8,10 @@ impl Chain {
     ///
     /// # Errors
     ///
-    /// The first step that failed or was incomplete; a read at the end of its file only if steps were skipped for it.
-    /// [`ChainError::report`] has all outcomes. `ErrorKind::InvalidInput` for a mistake in the chain; then no step was
-    /// begun. [`ChainError::step`] is `None` without a tokio runtime, or if the kernel lost a completion.
+    /// Returns the first step that failed or was incomplete. A read that reached the end of its file counts only if it
+    /// caused later steps to be skipped. [`ChainError::report`] has all outcomes. `ErrorKind::InvalidInput` if the
+    /// chain is invalid; then no step was started. [`ChainError::step`] is `None` without a tokio runtime, or if the
+    /// kernel lost a completion.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Threads that share nothing: start, work, end.
+//! Threads that share nothing: how they start, get work, and end.
 
 use std::any::Any;
 use std::io;
@@ -227,8 +227,8 @@ impl Cores {
     ///
     /// # Errors
     ///
-    /// `ErrorKind::TimedOut` lists the cores that did not end within `patience`, because a task does not return from
-    /// its poll or the kernel does not release memory. Their threads are detached.
+    /// `ErrorKind::TimedOut` lists the cores that did not end within `patience`, because a task did not return from its
+    /// poll, or the kernel did not release memory. Their threads are detached.
     ///
     /// # Panics
     ///

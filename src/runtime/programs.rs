@@ -76,7 +76,7 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
     })?;
     let program = program.await?;
     if let (Some(driver), Some(step)) = (driver, refused) {
-        // If the plain call succeeds, the ring lacks the operation; else its arguments were wrong.
+        // If the plain call succeeds, the ring does not support the operation. Otherwise the arguments were invalid.
         if matches!(program.outcome(step), StepOutcome::Done(_) | StepOutcome::Short(_)) {
             driver.demote(&program, step);
         }

@@ -12,9 +12,9 @@ type Outcome<T, E> = (usize, thread::Result<Result<T, E>>);
 
 /// Futures that run on all cores, from [`Cores::run`](super::Cores::run). They run even if this is not polled.
 ///
-/// Resolves, as a future or by [`wait`](Self::wait), to their results in the order of the cores when all have ended; that
-/// of a [server](crate::server::serve_cores()) to one value, which is made of them. Tasks that they spawned, such as the
-/// connections of a server, may still run.
+/// Resolves, as a future or by [`wait`](Self::wait), when all futures have ended. The value is the results in the order
+/// of the cores, or one combined value for a [server](crate::server::serve_cores()). Tasks that they spawned, such as
+/// the connections of a server, may still run.
 ///
 /// # Errors
 ///
@@ -38,7 +38,7 @@ pub struct Run<T, E, All = Vec<T>> {
 
 #[cfg(feature = "server")]
 impl<T, E> Run<T, E> {
-    /// Resolves to what `combine` returns for the results.
+    /// Makes the future resolve to the result of `combine`.
     pub(crate) fn combined<All>(self, combine: fn(Vec<T>) -> All) -> Run<T, E, All> {
         let Self { tasks, receiver, results, .. } = self;
         Run { tasks, receiver, results, combine }
@@ -50,7 +50,7 @@ impl<T, E, All> Run<T, E, All> {
     ///
     /// # Panics
     ///
-    /// As above, and on a thread that runs tasks: await the futures there.
+    /// Panics like the future, and if the calling thread runs tasks. Await the future there.
     #[track_caller]
     pub fn wait(mut self) -> Result<All, E> {
         loop {

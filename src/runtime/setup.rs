@@ -13,8 +13,8 @@ use crate::sys::uring;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Io {
-    /// The best way for each: cached data is read at once, concurrent operations run on io_uring, and a single one on
-    /// the blocking pool unless that is slower.
+    /// Selects the best way for each operation: cached data is read at once, concurrent operations run on io_uring, and
+    /// a single operation runs on the blocking pool unless that is slower.
     #[default]
     Auto,
     /// All operations on files that the kernel supports run on io_uring, and with the feature `uring-net` sockets too.

@@ -99,7 +99,7 @@ fn gzip(deflate: &mut flate2::Compress, op: Op, input: &[u8], output: &mut [u8])
     let (read, written) = ((deflate.total_in() - read) as usize, (deflate.total_out() - written) as usize);
     let done = match op {
         Op::Process => read == input.len(),
-        // As deflate's interface has it: a flush is complete once it leaves room.
+        // A flush of deflate is complete once it leaves room in the output buffer.
         Op::Flush => written < output.len(),
         Op::Finish => status == Status::StreamEnd,
     };

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// What identifies the version of a representation.
+/// Identification of the version of a representation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validators<'a> {
     pub(crate) etag: Option<&'a HeaderValue>,

@@ -1,4 +1,4 @@
-//! What ranges are read from.
+//! The source of ranges.
 
 use std::future::Future;
 use std::io;
@@ -38,8 +38,9 @@ pub trait ReadAt: Send + Sync + 'static {
     /// Returns the length in bytes, which must not change.
     fn len(&self) -> u64;
 
-    /// Reads `len` bytes from `offset`, which lie within the length. May return fewer: the rest is read then. Several
-    /// reads are in progress at the same time, and a read is dropped if the client leaves.
+    /// Reads `len` bytes from `offset`. The range lies within the length. The read may return fewer bytes: the rest is
+    /// then read by another call. Several reads may be in progress at the same time, and reads are dropped if the
+    /// client leaves.
     ///
     /// # Errors
     ///

@@ -96,7 +96,7 @@ impl RangesBody {
 
     fn poll_front(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         self.begin();
-        // All of them: each wakes the task when it can go on.
+        // Polls all of them: each wakes the task when it can continue.
         for slot in &mut self.slots {
             if let Slot::Reading(range, read) = slot
                 && let Poll::Ready(done) = read.as_mut().poll(cx)

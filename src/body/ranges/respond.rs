@@ -10,7 +10,7 @@ use super::conditional::{self, ConditionVerdict, Validators};
 use super::multipart::{Part, boundary, content_range, layout};
 use super::range::{self, Selected};
 
-/// Bytes with validators and header fields, of which a response carries all, a range, or several.
+/// Bytes with validators and header fields. A response has all bytes, a range, or several ranges.
 pub(crate) trait Representation {
     type Body;
 

@@ -26,7 +26,7 @@ pub(super) struct Wanted {
     announced: Option<Announced>,
 }
 
-/// What the header fields of a message say of its digests.
+/// The digests that the header fields of a message announce.
 #[derive(Debug)]
 struct Announced {
     expected: Result<Vec<Expected>, Cause>,
@@ -144,7 +144,7 @@ impl Digests {
 }
 
 impl Expected {
-    /// The digest of a representation says nothing about a part of it.
+    /// The digest of a representation does not apply to a part of it.
     fn counts(&self, whole: bool) -> bool {
         whole || self.field != REPR_DIGEST
     }

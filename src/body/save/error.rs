@@ -16,8 +16,8 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Error of a body that was not saved.
 ///
-/// The text tells what failed, and the [`source`](Error::source) why. If a service of [`server`](crate::server) fails
-/// with the error of a body that is too large, the server answers with 413.
+/// The text names the failed step, and the [`source`](Error::source) is the cause. If a service of
+/// [`server`](crate::server) fails with the error of a body that is too large, the server answers with 413.
 #[derive(Debug)]
 pub struct SaveError {
     path: PathBuf,
@@ -91,7 +91,7 @@ impl SaveError {
         }
     }
 
-    /// Returns whether a digest that the client has sent is not that of the body.
+    /// Returns whether a digest sent by the client differs from that of the body.
     #[cfg(feature = "digest")]
     pub fn is_digest_mismatch(&self) -> bool {
         matches!(self.cause, Cause::Mismatch(_))

@@ -50,7 +50,7 @@ pub(super) struct Facts {
 #[derive(Debug)]
 pub(super) struct Contents {
     directory: Directory,
-    /// One after another, because an allocation for each would take more than most names.
+    /// Stored one after another: a separate allocation would need more memory than most names.
     names: Pieces<u8>,
     items: Pieces<Item>,
     /// The indexes of the items, in order.
@@ -98,8 +98,8 @@ impl<T: Copy> Pieces<T> {
 }
 
 impl Contents {
-    /// Reads the names in a directory, and what the order needs beside them. `share` is resized to the memory that they
-    /// take. Fails with `EAGAIN` if its budget is used up. **Blocks on the disk.**
+    /// Reads the names in a directory, and the metadata that the order needs. `share` is resized to the memory that
+    /// they take. Fails with `EAGAIN` if its budget is used up. **Blocks on the disk.**
     pub(super) fn read_blocking(
         root: &Root,
         name: &[u8],
@@ -154,7 +154,7 @@ impl Contents {
         self.names.get(item.at as usize, item.len.into())
     }
 
-    /// Returns what the row of an item tells; `None` if the file was removed since. **Blocks on the disk.**
+    /// Returns the metadata for the row of an item; `None` if the file was removed since. **Blocks on the disk.**
     pub(super) fn facts_blocking(&self, item: &Item) -> Option<Facts> {
         item.facts.or_else(|| {
             let name = path::as_path(self.name(item)).as_os_str();

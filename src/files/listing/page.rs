@@ -75,7 +75,7 @@ fn size(bytes: u64) -> String {
     let mut value = bytes as f64 / 1024.0;
     let mut units = UNITS.iter();
     let mut unit = units.next();
-    // What would be rounded to 1024 gets the next unit.
+    // A value that would be rounded to 1024 gets the next unit.
     while value >= 1023.5 {
         value /= 1024.0;
         unit = units.next();

@@ -9,7 +9,7 @@ use http::response::Parts;
 
 use crate::body::ContentCoding;
 
-/// Fields whose value belongs to the bytes as they are.
+/// Fields whose values depend on the unchanged bytes.
 const FIXED: [HeaderName; 6] = [
     CONTENT_ENCODING,
     CONTENT_RANGE,
@@ -40,8 +40,8 @@ const COMPRESSED: [&str; 17] = [
     "zstd",
 ];
 
-/// Returns whether the content of a response, or that of which a 304 speaks, may be another than the service's
-/// (RFC 9110 §7.7, §15).
+/// Returns whether the content of a response, or the content that a 304 refers to, may be transformed (RFC 9110 §7.7,
+/// §15).
 pub(super) fn may_change(parts: &Parts) -> bool {
     let status = parts.status;
     let has_content = !status.is_informational()
@@ -82,7 +82,7 @@ pub(super) fn vary(fields: &mut HeaderMap) {
 pub(super) fn encode(fields: &mut HeaderMap, coding: ContentCoding) {
     fields.insert(CONTENT_ENCODING, coding.value());
     fields.remove(CONTENT_LENGTH);
-    // Ranges are of the bytes before compression.
+    // Ranges refer to the bytes before compression.
     fields.remove(ACCEPT_RANGES);
     weaken(fields);
 }
@@ -93,7 +93,7 @@ pub(super) fn weaken(fields: &mut HeaderMap) {
         let weak = [b"W/", tag.as_bytes()].concat();
         match HeaderValue::from_maybe_shared(bytes::Bytes::from(weak)) {
             Ok(weak) => fields.insert(ETAG, weak),
-            // Never, because the bytes of a value are valid behind others.
+            // Cannot happen: the bytes of a valid value are valid after other bytes.
             Err(_) => fields.remove(ETAG),
         };
     }

@@ -21,12 +21,12 @@ pub(super) struct Exchange {
     promised: Option<u64>,
     frames: u64,
     bytes: u64,
-    /// Present once the body did not end with its first frame. In a box, because the rest moves with each response.
+    /// Present once the body did not end with its first frame. Boxed, because the other fields move with each response.
     long: Option<Box<Long>>,
     span: Span,
 }
 
-/// Measurements of a body that comes in time.
+/// Measurements of a body with several frames.
 #[derive(Debug)]
 struct Long {
     time_to_head: u64,
@@ -81,7 +81,7 @@ impl Exchange {
         let no_body = METHODS[usize::from(self.labels.method)] == "HEAD"
             || status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        // Without a body, HTTP drops the given one without a poll.
+        // If the response has no content, HTTP drops the body without polling it.
         self.promised = if no_body { Some(0) } else { promised };
     }
 
