@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::counters::QUEUED;
 
-/// Number of bytes that one holder accounts for. They count in a sum of holders of one kind, and as queued bytes.
+/// Number of bytes that one holder accounts for. They are added to a sum for this kind of holder, and to the queued
+/// bytes.
 #[derive(Debug)]
 pub(crate) struct Charge {
     bytes: usize,

@@ -61,7 +61,7 @@ pub(crate) struct Mapping {
     offset: u64,
     /// Dropped after the last slice.
     _companion: Companion,
-    /// Itself: a slice leads to a plain reference, from which a kept slice needs its own count.
+    /// Reference to itself: a look-up by address yields a plain reference, and a kept slice needs its own count.
     me: Weak<Self>,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Queue {
     len: usize,
     pinned: usize,
     accounted: usize,
-    /// Number of bytes copied since the queue was last empty, and the approximate number of each time before.
+    /// Number of bytes copied since the queue was last empty, and the approximate number in each earlier period.
     copied: usize,
     usual: usize,
 }

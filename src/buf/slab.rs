@@ -84,8 +84,8 @@ impl Slab {
     }
 
     fn from_heap() -> Option<NonNull<u8>> {
-        // By the system, and aligned here: other allocators, and those that align, write the zeros themselves, so that
-        // all of the slab would take memory at once.
+        // Allocated by the system allocator, and aligned here. Other allocators, and aligned allocations, write the
+        // zeros themselves, so the whole slab would take memory at once.
         let layout = Layout::array::<u8>(SLAB + LINE).ok()?;
         // SAFETY: the layout has a size above zero.
         let start = NonNull::new(unsafe { System.alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout));

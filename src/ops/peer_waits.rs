@@ -1,7 +1,7 @@
 //! Detects programs that may wait for a peer, perhaps forever.
 //!
 //! Operations on files of this machine end by themselves. An operation on a pipe, a socket, a terminal or a file served
-//! by another process ends when a peer lets it. Programs of the second kind must not take the room of the first.
+//! by another process ends only when a peer acts. Programs of the second kind must not use the room of the first kind.
 //!
 //! | | |
 //! |---|---|
@@ -15,7 +15,7 @@
 //! an open that creates or truncates runs on a kernel thread, of which a ring has few, and opening a FIFO would block
 //! it. Names that are not in the kernel's memory are looked up by a job on the blocking pool.
 //!
-//! Time limits are irrelevant: they end a wait and cause none.
+//! Time limits do not matter here: they end a wait, and never cause one.
 
 use super::open::{Dir, Open};
 use super::target::Target;

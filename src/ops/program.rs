@@ -32,7 +32,7 @@ pub(crate) enum ProgramVerdict {
     Refused(usize),
 }
 
-/// The room of a ring that a program takes at most.
+/// Maximum room of a ring that a program takes.
 #[cfg(uring)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Need {

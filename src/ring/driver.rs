@@ -13,7 +13,8 @@
 //!    Receives may, because each completes many times: the kernel keeps the excess until it is entered again.
 //! 2. The entries of a program are pushed and submitted in one piece: a chain that is cut by the end of a submission
 //!    would lose its links. If the kernel cuts it, the ring is closed and the rest is never submitted.
-//! 3. After a push, only a completion ends an operation, or the certainty that the entry will never be submitted.
+//! 3. After a push, an operation ends only by a completion, or when it is certain that the entry will never be
+//!    submitted.
 //! 4. A closed ring accepts nothing; entries in flight are still reaped.
 //! 5. No program waits for the end of another. A program without room is returned at the end of the turn and runs by
 //!    plain calls.
@@ -41,7 +42,7 @@ use crate::ops::program::Program;
 
 /// Maximum number of consecutive enters that accept and reap nothing, because the kernel is busy.
 const STALLS_MAX: u32 = 1000;
-/// The same for lack of memory, which rarely passes.
+/// The same if the kernel lacks memory, which rarely recovers.
 const STARVED_MAX: u32 = 16;
 /// Interval of repeated cancels during shutdown.
 const CANCEL_AGAIN: Duration = Duration::from_millis(20);

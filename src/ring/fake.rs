@@ -25,7 +25,7 @@ pub(super) enum Act {
     Do,
     Short(u32),
     Fail(Errno),
-    /// Returns this number and does nothing.
+    /// Completes with this number and does nothing.
     Give(u32),
     /// Returns this number, and its memory is in use until [`Handle::notify`].
     GiveAndKeep(u32),

@@ -1,7 +1,7 @@
 //! Submission of one turn: cancels first, then programs that were already admitted, then new programs that find room.
 //!
-//! A program that finds no room is returned and runs by plain calls, unless entries were pushed in the same fill: these
-//! may end at once and free room. So only a full turn leaves programs that are not yet admitted.
+//! A program that finds no room is returned and runs by plain calls. If entries were pushed in the same fill, it stays
+//! queued, because they may end at once and free room.
 
 #![allow(unsafe_code)]
 

@@ -114,7 +114,7 @@ impl Port for Uring {
     }
 }
 
-/// A ring with its driver's notes about it.
+/// A ring, with the state that its driver keeps about it.
 pub(super) struct Ring {
     pub(super) port: Box<dyn Port>,
     /// Entries that are pushed and not submitted: their keys, and whether the next entry belongs to the same chain.

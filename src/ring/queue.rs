@@ -68,7 +68,7 @@ impl After {
         }
     }
 
-    /// Wakes the tasks and drops the values. Each may run code of users, whose panic must not keep the others from it.
+    /// Wakes the tasks and drops the values. Each may run code of users. A panic of one must not prevent the others.
     pub(super) fn run(self) {
         let Self { wake, drop: programs, permits, released } = self;
         wake.into_iter().for_each(|waker| guarded(|| waker.wake()));

@@ -5,7 +5,7 @@ use std::io;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Reason why frames are not exchanged any more. The connection to the other process is closed then.
+/// Reason why the exchange of frames has ended. The connection to the other process is then closed.
 #[derive(Debug)]
 pub struct SharedError(Kind);
 

@@ -1,4 +1,4 @@
-//! A frame that was received: a sealed file, given out as slices of its mapping, or of copies.
+//! A received frame: a sealed file, returned as slices of its mapping or as copies.
 
 use std::fs::File;
 use std::io;

@@ -1,9 +1,9 @@
 //! The held frames, and the credit that is returned for dropped ones.
 //!
 //! Invariants:
-//! 1. `out` is the credit that the peer has used and does not know to be returned. It never exceeds `granted`.
-//! 2. Credit is returned when the last slice of a frame is dropped, on whatever thread that happens, whether or not a
-//!    task polls the receiver. Only if the socket is full, the receiver's task returns it later.
+//! 1. `out` is the credit that the peer has used and whose return was not sent yet. It never exceeds `granted`.
+//! 2. Credit is returned when the last slice of a frame is dropped, on any thread, even if no task polls the receiver.
+//!    If the socket is full, the receiver's task returns it later.
 
 use std::fmt;
 use std::io;
@@ -63,8 +63,8 @@ impl Ledger {
         state.out != state.free
     }
 
-    /// Returns whether credit could not be returned because the socket was full. Then, or when that happens, `waker` is
-    /// to be woken.
+    /// Returns whether credit could not be returned because the socket was full. Registers `waker`, which is woken when
+    /// that happens.
     pub(crate) fn is_behind(&self, waker: &Waker) -> bool {
         let mut state = self.state();
         match &mut state.waker {
@@ -74,7 +74,7 @@ impl Ledger {
         state.free != Credit::default()
     }
 
-    /// Returns the credit of all frames that are not held any more. Fails with `WouldBlock` if the socket is full.
+    /// Returns the credit of all frames that are no longer held. Fails with `WouldBlock` if the socket is full.
     pub(crate) fn give_back(&self) -> io::Result<()> {
         self.return_free(&mut self.state())
     }
@@ -85,7 +85,7 @@ impl Ledger {
         match rights::send(socket.as_fd(), &Message::Credit(state.free).encode(), None) {
             Ok(LEN) => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
-            // The kernel takes so few bytes whole.
+            // The kernel accepts so few bytes completely or not at all.
             Ok(_) => rights::shut_down(socket.as_fd()),
             // The peer takes no more credit. The frames that it sent before are still received.
             Err(_) => {}

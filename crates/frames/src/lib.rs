@@ -25,10 +25,9 @@
 //! the other process does, and so:
 //!
 //! 1. The bytes may be borrowed as `&[u8]`. In memory that another process can write to, that is undefined behaviour.
-//! 2. The socket of the client may refer to the pages as long as it needs them. Memory that is used again must not be
-//!    written to before the last reader has it: on one machine, and so between containers, bytes that were
-//!    acknowledged still are these pages, in the receive queue of a client that has not read them. No system call tells
-//!    when they are not.
+//! 2. The socket of the client may refer to the pages as long as it needs them. Reused memory must not be written to
+//!    before the last reader has read it. On one machine, and so between containers, acknowledged bytes still refer to
+//!    these pages while they are in the receive queue of the client. No system call reports when they no longer do.
 //! 3. No mapping ends before its last byte, and no `SIGBUS` is raised.
 //!
 //! The price is a new file for each frame, whose pages the kernel allocates and frees. Where copies are cheap, a plain Unix
@@ -36,11 +35,11 @@
 //!
 //! # Trust
 //!
-//! The other process is not trusted. One that breaks the protocol, dies, or stops in the middle loses its connection, and
-//! the body fails as if its source had; nothing else is affected. The frames are bounded by the credit, and those of a
-//! sender also by its own limits. Who may connect
-//! is for the permissions of the socket to say: see [`UnixListenerBuilder::mode`](millstream::net::UnixListenerBuilder::mode)
-//! and [`UnixStream::peer_cred`](millstream::net::UnixStream::peer_cred).
+//! The other process is not trusted. One that breaks the protocol, dies, or stops in the middle loses its connection,
+//! and the body fails as if its source had; nothing else is affected. The credit bounds the frames of a receiver; a
+//! sender also has its own limits. The permissions of the socket control who may connect: see
+//! [`UnixListenerBuilder::mode`](millstream::net::UnixListenerBuilder::mode) and
+//! [`UnixStream::peer_cred`](millstream::net::UnixStream::peer_cred).
 
 #![cfg(target_os = "linux")]
 

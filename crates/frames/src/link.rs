@@ -82,7 +82,7 @@ impl FrameLink {
             Message::Frame(_) => Some(self.rights.pop_front().ok_or("a frame without a descriptor")?),
             _ => None,
         };
-        // Those of later frames may have come already, if their messages have.
+        // Descriptors of later frames may already have arrived, if their messages have.
         if self.rights.len() > (self.to - self.from).div_ceil(LEN) {
             return Err("a descriptor without a frame");
         }
@@ -100,7 +100,7 @@ impl FrameLink {
         }
     }
 
-    /// Runs `send` when the socket has room, until it does not fail for the lack of it.
+    /// Runs `send` when the socket has room, and repeats it while it fails with `WouldBlock`.
     pub(crate) fn poll_with_room<R>(
         &self,
         cx: &mut Context<'_>,
@@ -125,7 +125,7 @@ impl FrameLink {
         let bytes = message.encode();
         match ready!(self.poll_with_room(cx, |socket| rights::send(socket, &bytes, right)))? {
             LEN => Poll::Ready(Ok(())),
-            // The kernel takes so few bytes whole.
+            // The kernel accepts so few bytes completely or not at all.
             _ => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
         }
     }

@@ -14,11 +14,11 @@ const DONE: [u8; 4] = *b"DONE";
 pub(crate) enum Message {
     /// The first message of each side. A receiver grants credit, a sender none.
     Hello(Credit),
-    /// A frame of so many bytes, whose descriptor comes with this message.
+    /// A frame of this many bytes. Its descriptor comes with this message.
     Frame(u64),
-    /// Frames that the receiver needs no longer.
+    /// Frames that the receiver no longer needs.
     Credit(Credit),
-    /// The last message of each side, with the frames in all: those that the sender has sent, and those that the
+    /// The last message of each side, with the total of its frames: those that the sender has sent, or those that the
     /// receiver has taken.
     Done(Credit),
 }

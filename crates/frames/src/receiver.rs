@@ -24,8 +24,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Frames that another process sends, as a body.
 ///
-/// A frame of 32 KiB or more is a slice of the mapped memory of the other process, which the kernel keeps from being
-/// changed: a plain socket of this crate sends it by `sendfile`, without reading it, and TLS encrypts it from there.
+/// A frame of 32 KiB or more is a slice of mapped memory of the other process. The kernel prevents changes of this
+/// memory: a plain socket of this crate sends it by `sendfile`, without reading it, and TLS encrypts it from there.
 /// Shorter frames are copied.
 ///
 /// ```no_run
@@ -44,9 +44,10 @@ use std::os::fd::{AsFd, OwnedFd};
 ///
 /// # Credit
 ///
-/// The other process may send so many [frames](FrameReceiverBuilder::frames) and [bytes](FrameReceiverBuilder::bytes)
-/// whose slices are not dropped. Dropping the last slice of a frame returns its credit, at once and on any thread. A
-/// client that reads slowly therefore stops the other process.
+/// The other process may send as many frames as there is credit for. The credit is a number of
+/// [frames](FrameReceiverBuilder::frames) and of [bytes](FrameReceiverBuilder::bytes) whose slices are not dropped yet.
+/// Dropping the last slice of a frame returns its credit, at once and on any thread. A client that reads slowly
+/// therefore stops the other process.
 ///
 /// # Errors
 ///
@@ -55,9 +56,9 @@ use std::os::fd::{AsFd, OwnedFd};
 ///
 /// # Cancel safety
 ///
-/// Dropping the receiver closes the connection. Slices that were taken from it stay valid. The other process is told how
-/// many frames were taken: hyper drops the body of a response with a `Content-Length` when it has so many bytes, and
-/// does not wait for its end.
+/// Dropping the receiver closes the connection. Slices that were taken from it stay valid. The other process gets the
+/// number of frames that were taken. It needs this because hyper drops the body of a response with a `Content-Length`
+/// once it has all bytes, without waiting for its end.
 pub struct FrameReceiver {
     /// `None` after the end, or a failure.
     link: Option<FrameLink>,
@@ -216,7 +217,7 @@ impl FrameReceiver {
             if let Some(mut frame) = self.frame.take() {
                 let bytes = frame.next().map_err(SharedError::io("read a frame"))?;
                 if frame.is_empty() {
-                    // Not kept: it is held as long as its slices are.
+                    // The frame is not kept here: its slices hold it.
                     self.taken.count(frame.len());
                 } else {
                     self.frame = Some(frame);
@@ -226,7 +227,7 @@ impl FrameReceiver {
             if self.state == ReceiverState::Ending
                 && let Some(link) = &self.link
             {
-                // One that does not wait for the confirmation has ended all the same.
+                // An error is ignored: a peer that does not wait for the confirmation has ended in order too.
                 let _ = ready!(link.poll_send(cx, Message::Done(self.taken), None));
                 self.state = ReceiverState::Ended;
             }
@@ -271,7 +272,7 @@ impl FrameReceiver {
 impl Drop for FrameReceiver {
     fn drop(&mut self) {
         if let Some(link) = self.link.as_ref().filter(|_| self.state == ReceiverState::Open) {
-            // If there is no room for it, the end of the connection has to do.
+            // If there is no room for the message, the end of the connection must suffice.
             let _ = rights::send(link.socket().as_fd(), &Message::Done(self.taken).encode(), None);
         }
     }

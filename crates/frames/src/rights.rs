@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use socket2::SockRef;
 
-/// Descriptors that one call receives. Those beyond it are closed by the kernel, and the call fails.
+/// Maximum number of descriptors that one call receives. The kernel closes further ones, and the call fails.
 const RIGHTS_MAX: usize = 16;
 
 /// Sends `bytes`, with a descriptor if there is one. Returns the number of bytes accepted; the descriptor goes with the

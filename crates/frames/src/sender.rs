@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Frames for another process.
 ///
 /// The bytes of a frame are copied once, into memory that the other process maps or reads. It gets a descriptor of that
-/// memory, which no process can change any more.
+/// memory. No process can change the memory after that.
 ///
 /// ```no_run
 /// # async fn run(request: http::Request<millstream::server::RequestBody>) -> Result<(), Box<dyn std::error::Error>> {
@@ -40,7 +40,7 @@ use std::os::fd::{AsFd, OwnedFd};
 ///
 /// Sending fails if the other process breaks the protocol, ends the connection, or returns no credit for too long while
 /// there is none. The connection is closed when the sender is dropped; without [`finish`](Self::finish) the other
-/// process takes that for a failure.
+/// process regards this as a failure.
 ///
 /// # Cancel safety
 ///
@@ -53,8 +53,9 @@ pub struct FrameSender {
     credit: Credit,
     /// The frames in all.
     sent: Credit,
-    /// Frames that were sent and not returned, at most, and never more than the used credit. Closing the last descriptor of
-    /// a frame frees its pages, which is left to this side: the other one may be sending on a busy thread.
+    /// Frames that were sent and may not be returned yet, never more than the used credit. They are kept so that this
+    /// side closes the last descriptor of a frame, which frees its pages: the other side may be sending on a busy
+    /// thread.
     kept: VecDeque<Filling>,
     kept_bytes: u64,
     frame_max: usize,
@@ -238,12 +239,12 @@ impl FrameSender {
     ///
     /// # Cancel safety
     ///
-    /// The frames may be ended or not.
+    /// The end of the frames may or may not have been sent.
     pub async fn finish(mut self) -> Result<(), SharedError> {
         let done = Message::Done(self.sent);
         let told = poll_fn(|cx| self.link.poll_send(cx, done, None)).await;
         match told.map_err(SharedError::io("end the frames")) {
-            // It may have taken all before.
+            // The other process may have taken all frames before.
             Err(error) if !error.is_ended() => return Err(error),
             _ => {}
         }
@@ -301,14 +302,14 @@ impl FrameSender {
     fn take(&mut self, message: Message) -> Result<(), SharedError> {
         let credit = match message {
             Message::Credit(credit) => credit,
-            // It takes no more.
+            // The other process takes no more frames.
             Message::Done(_) => return Err(SharedError::ended()),
             _ => return Err(SharedError::violation("a message that only a sender sends")),
         };
         let sum = self.credit.plus(credit, self.granted);
         self.credit = sum.ok_or(SharedError::violation("more credit than was used"))?;
-        // In the order of sending, in which most come back. Both numbers count, so that a wrong one keeps no more than the
-        // limits.
+        // Dropped in the order of sending, in which most frames are returned. Both numbers are checked, so that a wrong
+        // one cannot keep more than the limits.
         let used = self.granted.minus(self.credit).unwrap_or_default();
         while self.kept.len() > used.frames as usize || self.kept_bytes > used.bytes {
             let Some(returned) = self.kept.pop_front() else { break };

@@ -16,10 +16,10 @@ use millstream::internal::{Host, Name};
 
 /// Answers requests for other hosts with 421 (Misdirected Request, [RFC 9110 §15.5.20]) and an empty body.
 ///
-/// A service without passwords on a loopback or private address is protected by that address alone. A web page can get
-/// around it by DNS rebinding: the owner of `evil.example` resolves the name to `127.0.0.1` once the page is loaded,
-/// and the browser takes the service for the page's origin. Its requests still name the host `evil.example`, which this
-/// layer refuses. Use it for operators' pages, metrics and debugging.
+/// A service without passwords on a loopback or private address is protected only by that address. A web page can
+/// bypass this protection by DNS rebinding: the owner of `evil.example` resolves the name to `127.0.0.1` once the page
+/// is loaded, and the browser then regards the service as the page's origin. Its requests still name the host
+/// `evil.example`, which this layer refuses. Use it for operators' pages, metrics and debugging.
 ///
 /// ```
 /// use millstream_layers::AllowedHostsLayer;

@@ -14,8 +14,8 @@
 //!                            breaker ◀┘ latency, errors, resets
 //! ```
 //!
-//! All work in any tower service for HTTP: under [`serve`], under axum, and around tonic's routes. They believe headers
-//! of [trusted](millstream::server::Trusted) peers only, and know the peer from the connection, never from a header:
+//! All work in any tower service for HTTP: under [`serve`], under axum, and around tonic's routes. They use headers of
+//! [trusted](millstream::server::Trusted) peers only. They get the peer from the connection, never from a header:
 //!
 //! | server | source of the peer |
 //! |---|---|
@@ -24,8 +24,8 @@
 //! | tonic's own | [`Stamp`] by itself; [`Canary`] finds no connection: put tonic's routes under [`serve`] |
 //! | hyper by hand | a [`Connection`] in the extensions of each request |
 //!
-//! Otherwise no peer is trusted, and [`Canary`] changes no path. The rows of axum and tonic need the features of these
-//! names of millstream.
+//! Otherwise no peer is trusted, and [`Canary`] changes no path. The rows of axum and tonic need the features `axum-08`
+//! and `tonic-014` of millstream.
 //!
 //! [`serve`]: millstream::server::serve()
 //! [`Connection`]: millstream::server::Connection

@@ -59,7 +59,7 @@ impl Allowance {
     }
 }
 
-/// A stream that fails if it receives more bytes between two writes than its allowance, and reads nothing from then on.
+/// A stream that fails if it receives more bytes between two writes than its allowance. It reads nothing after that.
 #[derive(Debug)]
 pub(crate) struct Metered<S> {
     stream: S,

@@ -139,8 +139,8 @@ impl Error for RedisError {
     }
 }
 
-/// `InvalidInput` for the URL and the key, `NotConnected`, `PermissionDenied`, `Unsupported` for a cluster, and `Other` for
-/// what Redis refuses else.
+/// `InvalidInput` for the URL and the key, `NotConnected`, `PermissionDenied`, `Unsupported` for a cluster, and `Other`
+/// for other errors of Redis.
 impl From<RedisError> for io::Error {
     fn from(error: RedisError) -> Self {
         let kind = match &error {

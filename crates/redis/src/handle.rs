@@ -48,8 +48,8 @@ use millstream::sse::{Event, SendError};
 /// * **No duplicates.** If the outcome of an append is unknown, because the connection broke, the append is searched in
 ///   the log before it is sent again. The broken connection is first closed at the server, so that it has no later
 ///   effect. In addition, each entry carries the number of its writer and of the append, and readers drop entries that
-///   they have already seen. Only more than [`max_len`](RedisBuilder::max_len) appends of others during one
-///   reconnection break this guarantee.
+///   they have already seen. This guarantee fails only if other writers append more than
+///   [`max_len`](RedisBuilder::max_len) events during one reconnection.
 /// * **No silent loss.** `Ok` from [`Hub::send`](millstream::sse::Hub::send) means that the event is queued in this process;
 ///   it is lost if the process ends before Redis has it ([`flush`](Self::flush) waits for that). Confirmed events are
 ///   as durable as Redis is configured: with `appendfsync always` they survive a crash, with the defaults not all of
@@ -73,8 +73,8 @@ use millstream::sse::{Event, SendError};
 /// # Limits
 ///
 /// An event that another program removes from the stream (`XDEL`) is reported only if a hub appended it, and a lost
-/// event is not detected if no entry of its writer was seen before. Ids are made of the clock of Redis: when one server
-/// replaces another, its clock must not be behind by more than the switch takes.
+/// event is not detected if no entry of its writer was seen before. Ids contain the clock of Redis. When one server
+/// replaces another, its clock must not be behind the old one by more than the duration of the switch.
 ///
 /// One hub appends for all hubs of a log, in its runtime. If that runtime is neither run nor dropped, for example between
 /// two calls of `block_on`, the sends of all hubs wait.
@@ -200,7 +200,8 @@ impl Log for Redis {
     fn replay<'a>(&'a self, after: &'a str, upto: &'a str, bytes: usize) -> LogFuture<'a, Result<Replay, ReplayError>> {
         let (inner, after, upto) = (Arc::clone(&self.0), after.to_owned(), upto.to_owned());
         Box::pin(async move {
-            // In a task, which ends with this future: readers take turns, and one that is not polled would keep its turn.
+            // Runs in a task that ends with this future. Readers take turns, and a reader that is not polled would
+            // block the others.
             let mut task = JoinSet::new();
             task.spawn(async move { inner.shelf.replay(&inner.shared, &after, &upto, bytes).await });
             match task.join_next().await.expect("internal: it was spawned") {

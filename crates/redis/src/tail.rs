@@ -21,8 +21,8 @@ use super::stats::Part;
 use millstream::sse::SendError;
 use millstream::sse::log::Sink;
 
-/// Maximum time that Redis blocks for one read. A peer that vanished is detected after this plus the timeout; so is a
-/// log that was emptied while no entry arrives.
+/// Maximum time that Redis blocks for one read. A vanished peer is detected after this time plus the timeout. The same
+/// applies to a log that was emptied while no entry arrives.
 const BLOCK: Duration = Duration::from_secs(2);
 const LOOK: usize = 1 << 20;
 

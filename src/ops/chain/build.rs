@@ -261,7 +261,7 @@ impl Chain {
         self.add(StepLabel::two("link", original, link), names.map(|(original, link)| HardLink::new(original, link)))
     }
 
-    /// Lets the next step begin even if the last one fails or ends short, which is still an error of the chain. On a
+    /// Lets the next step begin even if the last one fails or ends short. This is still an error of the chain. On a
     /// ring, a step that moved a part of its bytes may be resumed after the next step (`IOSQE_IO_HARDLINK`).
     #[doc(alias = "IOSQE_IO_HARDLINK")]
     pub fn hardlink(self) -> Self {

@@ -1,4 +1,4 @@
-//! A step on a ring: its entries, and what their results mean.
+//! A step on a ring: its entries, and the meaning of their results.
 
 use io_uring::squeue::Entry;
 use io_uring::{opcode, types};

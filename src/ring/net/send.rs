@@ -59,7 +59,7 @@ impl SendOp {
 
 /// A stream whose bytes can leave by a ring, together with those of other streams.
 pub(crate) trait RingSend: Send + Sync {
-    /// Returns the stream's weight when deciding whether a batch pays: none, one, or enough by itself.
+    /// Returns the weight of the stream for the decision whether a batch saves time: none, one, or enough by itself.
     fn joins(&self) -> usize;
 
     /// Hands out waiting bytes for a batch, and sends nothing until [`end`](Self::end) returns them. `None` changes

@@ -16,7 +16,7 @@ pub(crate) struct Sockets {
     pub(super) arrived: usize,
 }
 
-/// What the kernel has released.
+/// Values that the kernel has released.
 #[derive(Default)]
 pub(in crate::ring) struct Released {
     pub(super) receivers: Vec<Arc<dyn Receiver>>,

@@ -15,7 +15,8 @@ use super::shared::REPORT;
 use millstream::body::GracefulClose;
 use millstream::internal::is_events;
 
-/// Bodies of known length up to this count as part of the latency: hyper takes them as fast as they come.
+/// Maximum known length of a body that counts as part of the latency: hyper reads such bodies without waiting for the
+/// client.
 const SMALL: u64 = 64 << 10;
 
 pin_project! {
@@ -90,7 +91,7 @@ fn declared(headers: &HeaderMap) -> Option<u64> {
 struct Watched {
     /// `None` after the end of the body.
     request_guard: Option<RequestGuard>,
-    /// Bytes left, if known: hyper does not poll for an end that it knows.
+    /// Bytes left, if known. hyper does not poll for the end of a body of known length.
     left: Option<u64>,
     endless: bool,
 }

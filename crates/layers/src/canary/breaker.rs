@@ -56,7 +56,7 @@ impl BreakerState {
     const ALL: [Self; 5] = [Self::Closed, Self::Open, Self::HalfOpen, Self::PinnedClosed, Self::PinnedOpen];
 }
 
-/// Admission of a request, with which its outcome is reported.
+/// Admission of a request. The outcome of the request is reported with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     generation: u32,

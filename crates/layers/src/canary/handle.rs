@@ -35,7 +35,7 @@ pub enum BreakerPin {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CanaryState {
-    /// ShareUnit of the shares.
+    /// Unit of the shares.
     pub unit: ShareUnit,
     /// Peers that may select a path.
     pub trusted: Trusted,
@@ -134,7 +134,7 @@ impl CanaryHandle {
         self.shared.breakers[path as usize].pin(None);
     }
 
-    /// Closes and unpins the breaker of a path, for all peers, and forgets what led to its trips.
+    /// Closes and unpins the breaker of a path, for all peers, and forgets the causes of its trips.
     pub fn clear(&self, path: SendStrategy) {
         self.shared.breakers[path as usize].clear();
     }

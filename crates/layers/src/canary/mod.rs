@@ -1,4 +1,4 @@
-//! Sends a share of the responses by another path, and disables the path while it does worse.
+//! Sends a share of the responses by another path, and disables the path while it performs worse.
 
 mod answer;
 mod breaker;

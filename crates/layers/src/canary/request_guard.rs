@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::shared::{CanaryShared, Chosen, shard};
 use millstream::internal::{Counter, count};
 
-/// One request. Dropped without an outcome, it was ended early by its peer, or by a panic.
+/// One request. If it is dropped without an outcome, its peer or a panic has ended it early.
 #[derive(Debug)]
 pub(super) struct RequestGuard {
     shared: Arc<CanaryShared>,
@@ -59,7 +59,8 @@ impl RequestGuard {
         shared.stats[path][shard()].errors.fetch_add(1, Ordering::Relaxed);
         if let Some(ticket) = self.chosen.ticket {
             let now = Instant::now();
-            // In one call: a probe that counts as good first might close the breaker that it must open.
+            // Reported in one call: if a failed probe counted as good first, it might close the breaker that it must
+            // open.
             let latency = (!self.answered).then(|| now.saturating_duration_since(self.start));
             let tripped = shared.breakers[path].failed(ticket, latency, shared.since_start(now), shard());
             count(Counter::BreakerTrips, tripped.into());

@@ -23,7 +23,7 @@ pub(super) const ASK: HeaderName = HeaderName::from_static("x-millstream-canary"
 /// Reports the path of a response.
 pub(super) const REPORT: HeaderName = HeaderName::from_static("x-millstream-path");
 
-/// A thread always adds to the same shard, which threads may share.
+/// Number of shards. A thread always adds to the same shard; several threads may share one.
 const SHARDS: usize = 8;
 
 #[derive(Debug, Default)]

@@ -6,9 +6,9 @@ use millstream::internal::identity::connection_slot;
 use millstream::net::SendStrategy;
 use millstream::server::Connection;
 
-/// Kept by the connection from its first request under a canary on.
+/// The connection keeps this from its first request under a canary on.
 pub(super) struct Strategies {
-    /// Strategy before the first request, which requests outside the shares use.
+    /// Strategy before the first request. Requests outside the shares use it.
     pub(super) base: SendStrategy,
     /// Number of the current strategy.
     pub(super) current: AtomicU8,

@@ -26,7 +26,7 @@ struct PeerRecord {
     until: Duration,
 }
 
-/// Returns the key of an address: for IPv6 its network of 64 bits, because one host may have all of it.
+/// Returns the key of an address. For IPv6 it is the /64 network, because one host may own the whole network.
 fn key(peer: IpAddr) -> u128 {
     match peer.to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),

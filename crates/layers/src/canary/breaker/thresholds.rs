@@ -69,7 +69,8 @@ impl Thresholds {
     }
 
     /// Excludes a peer from the path for a cool-down after it has ended `count` responses early within a time; 3 within
-    /// 60 s by default, from 1 to 8. Then one more is enough, until it ends none for the longest cool-down.
+    /// 60 s by default, from 1 to 8. After that, one more such response excludes it again, until it has ended none for
+    /// the longest cool-down.
     pub fn resets(mut self, count: u32, within: Duration) -> Self {
         (self.resets, self.resets_within) = (count.clamp(1, RESETS_MAX), within);
         self
