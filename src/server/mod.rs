@@ -15,12 +15,19 @@
 
 // From the top down; imports run downwards only:
 //
-//   serve_cores runs a server on several cores serve a server with its settings, and its run on one runtime until_drain
-//   ends endless responses when the server drains accept/ accepts connections: who may come in, and who the client is
-//   watch/ limits that depend on time, checked for all connections connection/ the steps of a connection request/ a
-//   request, from hyper to the service response/ a response, from the service to hyper or to the stream drain the
-//   signal that the server drains, and the outcome of its connections state/ what connections, requests and the reaper
-//   share limits, trusted what users set error, lock used by all tls/ TLS: configuration, certificates, streams
+//   serve_cores       runs a server on several cores
+//   serve             a server with its settings, and its run on one runtime
+//   until_drain       ends endless responses when the server drains
+//   accept/           accepts connections: who may come in, and who the client is
+//   watch/            limits that depend on time, checked for all connections
+//   connection/       the steps of a connection
+//   request/          a request, from hyper to the service
+//   response/         a response, from the service to hyper or to the stream
+//   drain             the signal that the server drains, and the outcome of its connections
+//   state/            state shared by connections, requests and the reaper
+//   limits, trusted   settings of users
+//   error, lock       used by all
+//   tls/              TLS: configuration, certificates, streams
 //
 //  listener ─▶ server: accepts ─┬─ over a limit: answered or reset (conn_limiter, refuse)
 //                               └─▶ a task for each connection: version ─▶ hyper ─▶ adapter ─▶ your service
@@ -35,7 +42,7 @@
 //                                          drain ────┘ the signal, the deadline
 //
 // Invariants:
-// 1. No request, body or connection has a timer or an allocation for a limit, except for a body that the service waits
+// 1. No request, body or connection has a timer or an allocation for a limit, except a body that the service waits
 //    for. Activity is recorded in atomics, which the reaper compares with their previous values. So limits take effect
 //    within a second, and never early.
 // 2. A connection counts until its socket is closed, also after an upgrade.

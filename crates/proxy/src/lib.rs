@@ -30,16 +30,31 @@
 //! 3. A piece is taken whole or, with an error, not at all.
 //! 4. Only the head is parsed. The caller marks the start of the next message with [`Injector::reset`].
 
-// Modules: proxy the service builder options state what an operator sees exchange one request from its head to the head
-// of its response request a request as the upstream gets it fields header fields that a proxy changes request_body the
-// body of a request, and its progress gate how many requests are at the upstream, and wait health a circuit breaker
-// failure requests without an answer, and the responses to their clients events events for operators upstream the
-// address of the upstream origin opens connections secure TLS of a connection stream a connection, with TLS or without
-// head_first a connection that gives hyper the head of a chunked response without its body http1 one connection, polled
-// by the request that uses it chunked decodes a chunked body http2 the connection that all requests share pool idle
-// connections body the body of a response: frames of hyper, or of the connection, or moved from the socket tunnel
-// connections that have changed their protocol injector header lines put into a stream of bytes scan finds the end of a
-// head
+// Modules:
+//  proxy         the service
+//  builder       options
+//  state         what an operator sees
+//  exchange      one request from its head to the head of its response
+//  request       a request as the upstream gets it
+//  fields        header fields that a proxy changes
+//  request_body  the body of a request, and its progress
+//  gate          how many requests are at the upstream, and wait
+//  health        a circuit breaker
+//  failure       requests without an answer, and the responses to their clients
+//  events        events for operators
+//  upstream      the address of the upstream
+//  origin        opens connections
+//  secure        TLS of a connection
+//  stream        a connection, with TLS or without
+//  head_first    a connection that gives hyper the head of a chunked response without its body
+//  http1         one connection, polled by the request that uses it
+//  chunked       decodes a chunked body
+//  http2         the connections that all requests share
+//  pool          idle connections
+//  body          the body of a response: frames of hyper, or of the connection, or moved from the socket
+//  tunnel        connections that have changed their protocol
+//  injector      header lines put into a stream of bytes
+//  scan          finds the end of a head
 
 mod body;
 mod builder;
