@@ -56,11 +56,11 @@ pub struct Capabilities {
 #[derive(Debug)]
 struct Entry {
     name: &'static str,
-    /// What replaces it.
+    /// Description of the replacement.
     instead: &'static str,
     probe: fn() -> io::Result<()>,
     known: OnceLock<Support>,
-    /// The answer of a probe that lacked descriptors or memory.
+    /// The result of a probe that lacked descriptors or memory.
     for_now: OnceLock<Support>,
 }
 

@@ -1,5 +1,5 @@
-//! Descriptors, as the rest of the crate sees them: those of the standard library. On Windows, where sockets and files
-//! differ, a twin of this module holds either.
+//! Descriptors for the rest of the crate: the types of the standard library. On Windows, where sockets and files
+//! differ, a twin of this module has a type for both.
 
 pub(crate) use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -19,5 +19,5 @@ macro_rules! as_fd {
     };
 }
 pub(crate) use as_fd;
-// On Windows a file has another trait than a socket.
+// On Windows files and sockets have different traits.
 pub(crate) use as_fd as file_as_fd;

@@ -1,8 +1,8 @@
 //! Locks of open files, [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html).
 //!
-//! A lock belongs to the open file, not to a descriptor of it. A process that another thread starts has duplicates of all
-//! descriptors until it runs its program. So closing a descriptor does not end its lock for sure; [`Locked`] unlocks
-//! before it closes.
+//! A lock belongs to the open file, not to a descriptor of it. A child process started by another thread has duplicates
+//! of all descriptors until it executes its program. So closing a descriptor may not release the lock. [`Locked`]
+//! therefore unlocks the file before it closes it.
 //!
 //! The portable build has the same module.
 
@@ -40,7 +40,7 @@ impl AsFd for Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // The only error is that of a file without a lock.
+        // The only possible error is that the file has no lock.
         let _ = unlock(self.as_fd());
     }
 }

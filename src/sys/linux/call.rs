@@ -75,8 +75,8 @@ pub(super) fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8
     }
 }
 
-/// Flag of [preadv2(2)](https://man7.org/linux/man-pages/man2/preadv2.2.html), Linux 6.14: pages that the read brings
-/// into the page cache leave it afterwards. Pages that were there before stay.
+/// Flag of [preadv2(2)](https://man7.org/linux/man-pages/man2/preadv2.2.html), Linux 6.14: pages that the read loads
+/// into the page cache are dropped afterwards. Pages that were cached before stay.
 pub(crate) const RWF_DONTCACHE: u32 = 0x80;
 
 /// Whether a read may wait for the disk.
@@ -103,7 +103,7 @@ pub(crate) fn read_uncached(file: BorrowedFd<'_>, buf: &mut [u8], offset: u64, w
 /// Drops the clean pages of a range from the page cache,
 /// [posix_fadvise(2)](https://man7.org/linux/man-pages/man2/posix_fadvise.2.html). A page that is in use stays.
 pub(crate) fn drop_cached(file: BorrowedFd<'_>, offset: u64, len: u64) {
-    // Advice: if it is not taken, only memory is lost.
+    // This is only advice: if the kernel ignores it, the pages just stay in memory.
     let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), rustix::fs::Advice::DontNeed);
 }
 

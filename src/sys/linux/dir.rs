@@ -14,7 +14,7 @@ const BUFFER: usize = 32 << 10;
 
 /// Calls `each` with the names in an open directory and their types, in the order of the file system, without `.` and
 /// `..`, [getdents64(2)](https://man7.org/linux/man-pages/man2/getdents.2.html). Stops after `most` names, and then
-/// returns `true`. Some file systems do not tell types.
+/// returns `true`. Some file systems do not report types.
 pub(crate) fn names_blocking(
     dir: BorrowedFd<'_>,
     most: usize,

@@ -91,10 +91,11 @@ pub(crate) fn rename_at(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> io::Re
 /// Renames `from` to `to`. Fails with `EEXIST` if that name is in use, even by a dangling symbolic link.
 pub(crate) fn rename_new_at(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> io::Result<()> {
     match retry_on_intr(|| rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE)) {
-        // The file system does not know the flag; NFS, for example.
+        // The file system does not support the flag; NFS, for example.
         Err(Errno::INVAL) => {
             retry_on_intr(|| rustix::fs::linkat(dir, from, dir, to, AtFlags::empty()))?;
-            // The file has its name. One that cannot be removed is a leftover, which the next change removes.
+            // The file has its new name. If the old name cannot be removed, it is a leftover that the next change
+            // removes.
             let _ = unlink_at(dir, from);
             Ok(())
         }
@@ -139,7 +140,7 @@ fn taken(written: rustix::io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// Allocates space behind the end of the file, whose length stays; fails where the file system cannot.
+/// Allocates space after the end of the file, without changing its length. Fails if the file system cannot do this.
 pub(crate) fn reserve(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, offset, len))?)
 }

@@ -25,7 +25,8 @@ const TLS_1_3: u16 = 0x0304;
 const OLDEST: (u32, u32) = (6, 12);
 /// The first kernel that replaces keys.
 const REPLACES_KEYS: (u32, u32) = (6, 14);
-/// Encrypted bytes that a full socket leaves in the kernel's TLS: a record that was sent in part, and one behind it.
+/// Maximum number of encrypted bytes that remain in the kernel's TLS if the socket is full: a partly sent record, and
+/// the one after it.
 const PENDING: usize = 64 << 10;
 
 /// Returns the kernel's number of a cipher, and how many bytes of the nonce are its salt.
@@ -114,11 +115,11 @@ pub(crate) fn make_room(socket: BorrowedFd<'_>) {
     socket::grow_send_buffer(socket, PENDING);
 }
 
-/// As [`send_record`], for the last record of a connection: everything before it is in the kernel's TCP then. `WouldBlock`
-/// means that the socket has no room for it.
+/// As [`send_record`], for the last record of a connection. When it is sent, all earlier bytes are in the kernel's TCP.
+/// `WouldBlock` means that the socket has no room for it.
 ///
-/// A full socket leaves encrypted bytes in the kernel's TLS, which are sent later, but lost if the socket is closed. So
-/// the last record waits for room for them, and takes them along.
+/// If the socket is full, encrypted bytes remain in the kernel's TLS. They are sent later, but are lost if the socket
+/// is closed. So the last record waits until there is room for them, and is sent together with them.
 pub(crate) fn send_last_record(socket: BorrowedFd<'_>, content_type: u8, bytes: &[u8]) -> io::Result<usize> {
     if !is_writable(socket)? {
         return Err(io::ErrorKind::WouldBlock.into());
@@ -126,15 +127,15 @@ pub(crate) fn send_last_record(socket: BorrowedFd<'_>, content_type: u8, bytes: 
     send_record(socket, content_type, bytes)
 }
 
-/// Returns whether a third of the send buffer is free. If not, the kernel tells when it is.
+/// Returns whether a third of the send buffer is free. If not, the kernel reports when it is.
 fn is_writable(socket: BorrowedFd<'_>) -> io::Result<bool> {
     let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     Ok(retry_on_intr(|| poll(&mut polled, Some(&now)))? > 0)
 }
 
-/// Checks the version of the kernel, and that its module is loaded, because the first use by a process of root would load
-/// it. A network namespace of its own, as containers have, does not tell: there the first use decides.
+/// Checks the version of the kernel, and that its module is loaded: the first use by a process of root would load the
+/// module. In a separate network namespace, as in containers, this cannot be checked; there the first use decides.
 pub(super) fn check_kernel() -> io::Result<()> {
     let (major, minor) = OLDEST;
     if version() < OLDEST {

@@ -91,7 +91,7 @@ impl Range {
             }
             None => return Err(Errno::NOMEM.into()),
         };
-        // The mark belongs to the previous owner's file.
+        // The mark was set for the file of the previous owner.
         TORN[index].store(false, Ordering::Relaxed);
         Ok(Granule { range: self, index, mapped: 0 })
     }

@@ -12,7 +12,7 @@ pub(crate) fn limit() -> u64 {
     groups.lines().filter_map(files).flatten().filter_map(|file| of_file(&file)).fold(machine, u64::min)
 }
 
-/// Returns the files with the limits of a group and of those it is in. `None` for a line about something else.
+/// Returns the files with the limits of a group and of its parents. `None` for other lines.
 fn files(line: &str) -> Option<Vec<PathBuf>> {
     let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
     let (top, name) = match controllers {
@@ -20,7 +20,7 @@ fn files(line: &str) -> Option<Vec<PathBuf>> {
         _ if controllers.split(',').any(|name| name == "memory") => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
         _ => return None,
     };
-    // In a container the path is that of the host, and only the top exists.
+    // In a container the path is that of the host; only the topmost group exists here.
     Some(
         Path::new(path.trim_start_matches('/'))
             .ancestors()

@@ -1,7 +1,7 @@
-//! The only module that calls the system: on Linux. `portable`, beside it, has the same functions with the same answers
-//! for other systems; `lib.rs` chooses one of them. So the modules above name no system: descriptors are those of `fd`,
-//! errors those of `errno`, flags those of `flags`. They never see raw descriptor numbers or raw pointers. Interrupted
-//! calls are retried here.
+//! The only module that calls the system, for Linux. `portable` has the same functions with the same results for other
+//! systems; `lib.rs` selects one of the two. So the modules above do not depend on a system: they use the descriptors
+//! of `fd`, the errors of `errno` and the flags of `flags`. They never see raw descriptor numbers or raw pointers.
+//! Interrupted calls are retried here.
 //!
 //! ```text
 //!  caps      capabilities of this machine, probed at first use, with the reason for every "no"

@@ -85,7 +85,7 @@ pub(crate) fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
 }
 
 /// Resets the connection (`connect` to no address, [connect(2)](https://man7.org/linux/man-pages/man2/connect.2.html)),
-/// so that the peer does not take the received bytes for a complete message. Wakes waiting tasks. Unix sockets cannot
+/// so that the peer does not regard the received bytes as a complete message. Wakes waiting tasks. Unix sockets cannot
 /// be reset and end normally, [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html).
 pub(crate) fn reset(socket: BorrowedFd<'_>) {
     if rustix::net::connect_unspec(socket).is_err() {

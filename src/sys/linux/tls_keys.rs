@@ -23,7 +23,7 @@ impl Cipher {
     }
 }
 
-/// What encrypts records from one of them on.
+/// The keys that encrypt records from a given record on.
 pub(crate) struct Keys {
     pub(crate) cipher: Cipher,
     /// As long as the cipher needs.

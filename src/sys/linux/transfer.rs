@@ -34,7 +34,7 @@ pub(crate) fn wait_for_room_blocking<'a>(sockets: impl Iterator<Item = BorrowedF
     let _ = rustix::event::poll(&mut fds, limit.as_ref());
 }
 
-/// Returns whether a write may wait in the middle: anything but a regular file depends on its reader.
+/// Returns whether a write may wait after a part of its bytes: every file that is not regular depends on its reader.
 pub(crate) fn is_stream(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) != FileType::RegularFile)
 }

@@ -1,4 +1,4 @@
-//! A borrowed descriptor as a file of std.
+//! A borrowed descriptor, as a file of std.
 
 #![allow(unsafe_code)]
 

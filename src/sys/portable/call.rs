@@ -26,7 +26,7 @@ const PEEK: i32 = libc::MSG_PEEK;
 #[cfg(windows)]
 const PEEK: i32 = 2;
 
-/// The kernel raises no signal for a peer that has gone. Apple's has an option of the socket instead.
+/// Suppresses the signal for a peer that has gone. Apple's systems have a socket option instead.
 #[cfg(all(unix, not(target_vendor = "apple")))]
 const NO_SIGNAL: i32 = libc::MSG_NOSIGNAL;
 #[cfg(any(windows, target_vendor = "apple"))]

@@ -1,4 +1,5 @@
-//! Descriptors on Windows, where sockets and files are handles of different functions: either of them.
+//! Descriptors on Windows, where sockets and files are handles with different functions. A descriptor here is either of
+//! them.
 
 #![allow(unreachable_pub, reason = "the bound of public functions, which users need not name")]
 
@@ -49,7 +50,7 @@ impl OwnedFd {
     }
 }
 
-/// A socket or a file, as `AsFd` of Unix.
+/// A socket or a file; corresponds to `AsFd` of Unix.
 pub trait AsFd {
     /// Borrows it.
     fn as_fd(&self) -> BorrowedFd<'_>;

@@ -99,7 +99,7 @@ pub(crate) fn rename_at(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> io::Re
 pub(crate) fn rename_new_at(dir: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> io::Result<()> {
     let file = borrow::file(dir);
     beneath::hard_link(&file, Path::new(from), &file, Path::new(to)).map_err(escape)?;
-    // The file has its name. One that cannot be removed is a leftover, which the next change removes.
+    // The file has its new name. If the old name cannot be removed, it is a leftover that the next change removes.
     let _ = unlink_at(dir, from);
     Ok(())
 }

@@ -16,12 +16,12 @@ pub(crate) enum Range {}
 #[derive(Debug)]
 pub(crate) enum Granule {}
 
-/// The granularity of mappings, of which there are none.
+/// The granularity of mappings. It has no effect, because nothing is mapped.
 pub(crate) fn page_size() -> usize {
     4096
 }
 
-/// The error is made once, because every slice that is sent asks.
+/// The error is created once, because every slice that is sent calls this.
 pub(crate) fn range() -> Result<&'static Range, &'static io::Error> {
     static NONE: OnceLock<io::Error> = OnceLock::new();
     Err(NONE.get_or_init(|| unsupported("files are not mapped")))

@@ -1,6 +1,6 @@
 //! Memory that this process may use.
 
-/// Returns the bytes of memory that a small machine has: std does not tell.
+/// Returns the memory size of a small machine in bytes, because std does not report the real size.
 pub(crate) fn limit() -> u64 {
     1 << 30
 }

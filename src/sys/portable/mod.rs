@@ -2,9 +2,9 @@
 //! cap-primitives, and poll(2) by rustix. It promises the same
 //! answers, not the same speed. `--cfg millstream_portable` chooses it on Linux, where the tests of the crate run by it.
 //!
-//! What exists only on Linux has a neutral answer (no statistics, no window of memory, `WouldBlock` for reads that must
-//! not wait) or fails with `ErrorKind::Unsupported` and a message that begins with "portable build". The callers are
-//! those of kernels that lack a feature, so they need no code of their own.
+//! Functions that exist only on Linux return a neutral value (no statistics, no window of memory, `WouldBlock` for
+//! reads that must not wait), or fail with `ErrorKind::Unsupported` and a message that begins with "portable build".
+//! Their callers already handle kernels that lack a feature, so they need no extra code.
 //!
 //! ```text
 //!  borrow    descriptors as files of std
@@ -73,7 +73,7 @@ pub(crate) mod uring;
 pub(crate) mod vectored;
 pub(crate) mod watch;
 
-/// Returns the error of what this build does not do.
+/// Returns the error of a function that this build does not support.
 fn unsupported(what: &str) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::Unsupported, format!("portable build: {what}"))
 }

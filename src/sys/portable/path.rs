@@ -108,7 +108,7 @@ pub(crate) fn open_blocking(dir: At<'_>, path: &Name, how: &How) -> io::Result<O
     let [read, write, append, truncate, create, create_new] = how.options();
     if dir.is_none() && !how.resolve.contains(ResolveFlags::BENEATH) || path.is_absolute() && how.resolve.is_empty() {
         let mut options = OpenOptions::new();
-        // With `append`, `write` says nothing more.
+        // With `append`, `write` has no further effect.
         options.read(read).write(write && !append).append(append);
         options.truncate(truncate).create(create).create_new(create_new);
         #[cfg(unix)]

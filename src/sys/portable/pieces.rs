@@ -1,5 +1,5 @@
-//! Calls on files with several pieces of memory, of which each takes one, and calls on their length. **All of them may
-//! wait for the disk.**
+//! Calls on files with several pieces of memory, and calls on their length. Each call uses only one piece. **All of
+//! them may wait for the disk.**
 
 use std::io::{self, IoSlice, IoSliceMut};
 

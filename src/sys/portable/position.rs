@@ -30,14 +30,14 @@ pub(crate) fn wait_blocking(fd: BorrowedFd<'_>, events: PollFlags, limit: Durati
     }
 }
 
-/// Waits a little: Windows tells no readiness of a handle.
+/// Waits for a short time: Windows does not report the readiness of a handle.
 #[cfg(windows)]
 pub(crate) fn wait_blocking(_: BorrowedFd<'_>, _: PollFlags, limit: Duration) -> io::Result<bool> {
     thread::park_timeout(limit.min(PAUSE));
     Ok(true)
 }
 
-/// Returns whether a write may wait in the middle: anything but a regular file depends on its reader.
+/// Returns whether a write may wait after a part of its bytes: every file that is not regular depends on its reader.
 pub(crate) fn is_stream(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(!borrow::file(fd).metadata()?.is_file())
 }
@@ -87,7 +87,7 @@ pub(crate) fn appends(file: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(rustix::fs::fcntl_getfl(file)?.contains(rustix::fs::OFlags::APPEND))
 }
 
-/// Windows does not tell, so every file counts as one that may.
+/// Windows does not report this, so every file counts as one that may.
 #[cfg(windows)]
 pub(crate) fn appends(_: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(true)

@@ -15,7 +15,7 @@ pub(super) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::R
 
 /// Returns the error of a path that leads out of its directory as Linux does: `EXDEV`.
 pub(super) fn escape(error: io::Error) -> io::Error {
-    // The library has an error of its own for it, without a number.
+    // The library has its own error for this, without a number.
     match error.kind() {
         io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => Errno::XDEV.into(),
         _ => error,

@@ -16,7 +16,7 @@ use super::unsupported;
 pub(crate) fn listen(addr: SocketAddr, backlog: u32, reuse_port: bool) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
-    // On Windows the option would let another process take the port.
+    // On Windows the option would let another process use the port.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     set_reuse_port(&socket, reuse_port)?;
