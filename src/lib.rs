@@ -13,8 +13,8 @@
 //!
 //! [`server::serve`] takes any tower service and limits what clients can do. To keep `axum::serve` (feature `axum-08`),
 //! hyper or tonic, change one line: the listener. A service that streams (files, server-sent events, model tokens, gRPC
-//! messages) spends most of its CPU time in the kernel, sending. This crate reduces that time; the service stays a tower
-//! service, its bodies stay `http_body::Body`s, and HTTP stays hyper's.
+//! messages) spends most of its CPU time in the kernel, sending. This crate reduces that time; the service stays a
+//! tower service, its bodies stay `http_body::Body`s, and HTTP stays hyper's.
 //!
 //! | I want to | use |
 //! |---|---|
@@ -71,9 +71,9 @@
 //! * **Gathering.** A *turn* is the time between two waits of a runtime thread. The first write after a read is sent at
 //!   once, because the peer waits for it. Further writes are gathered and sent by one system call at the end of the
 //!   turn, at most 1 ms later. No timer is armed, and an idle service flushes at once.
-//! * **Origins.** Files are mapped into an address range of this crate, and pool memory lies in another. hyper passes body
-//!   memory by address, so the stream recognises it: long parts of files are sent by `sendfile` and never enter the
-//!   process, and pool memory is kept by reference count instead of being copied. Other readers of such memory, for
+//! * **Origins.** Files are mapped into an address range of this crate, and pool memory lies in another. hyper passes
+//!   body memory by address, so the stream recognises it: long parts of files are sent by `sendfile` and never enter
+//!   the process, and pool memory is kept by reference count instead of being copied. Other readers of such memory, for
 //!   example TLS and compression, see ordinary bytes.
 //! * **Merging.** [`body::Batch`] merges the frames that a body has ready into one, and never waits for more.
 //!
@@ -82,15 +82,15 @@
 //! first operation. Buffers and descriptors belong to an operation until the kernel has completed it, even if its
 //! future is dropped.
 //!
-//! [`copy`](mod@copy) moves bytes inside the kernel where both ends allow it: files share blocks or use `copy_file_range`,
-//! and sockets use `sendfile` and `splice`.
+//! [`copy`](mod@copy) moves bytes inside the kernel where both ends allow it: files share blocks or use
+//! `copy_file_range`, and sockets use `sendfile` and `splice`.
 //!
 //! # Other systems
 //!
-//! On macOS and Windows the crate is built without the calls that only Linux has. The interface is the same, except that
-//! Windows has no Unix sockets. What a system lacks returns neutral values or fails with `ErrorKind::Unsupported`, and
-//! [`Capabilities`] says so. Gathering remains; nothing else promises speed. `--cfg millstream_portable` chooses this
-//! build on Linux.
+//! On macOS and Windows the crate is built without the calls that only Linux has. The interface is the same, except
+//! that Windows has no Unix sockets. What a system lacks returns neutral values or fails with `ErrorKind::Unsupported`,
+//! and [`Capabilities`] says so. Gathering remains; nothing else promises speed. `--cfg millstream_portable` chooses
+//! this build on Linux.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without some features, internal functions and re-exports are unused. With the default features, all are used.
 #![cfg_attr(

@@ -1,8 +1,8 @@
 //! Compresses the data of a body. When the body has no more data for now, the peer can decode everything so far.
 //!
 //! Invariants:
-//! 1. Decoded, the output is the data of the inner body; trailers follow the end of the coding, and an error follows all
-//!    data before it.
+//! 1. Decoded, the output is the data of the inner body; trailers follow the end of the coding, and an error follows
+//!    all data before it.
 //! 2. `Pending` is returned only if no data of the inner body is held back, or the task was woken.
 //! 3. Nothing is flushed twice: a flush follows data.
 
@@ -21,8 +21,8 @@ use super::content_coding::ContentCoding;
 use crate::buf::pool;
 use encoder::{Encoder, Op};
 
-/// Maximum size of a frame of output. With its head of 9 bytes it is one HTTP/2 DATA frame for every peer (RFC 9113 §4.2)
-/// and one TLS record.
+/// Maximum size of a frame of output. With its head of 9 bytes it is one HTTP/2 DATA frame for every peer (RFC 9113
+/// §4.2) and one TLS record.
 const FRAME_MAX: usize = (16 << 10) - 9;
 
 /// Maximum number of bytes compressed before other tasks may run: less than a millisecond at the default levels.
@@ -55,8 +55,8 @@ pin_project! {
     ///
     /// A long frame is compressed in steps of 32 KiB, between which other tasks run.
     ///
-    /// The response needs the header `Content-Encoding` with the [name](ContentCoding::name) of the coding, and must have
-    /// neither `Content-Length` nor a strong `ETag` of the data. `middleware::CompressLayer` does all this.
+    /// The response needs the header `Content-Encoding` with the [name](ContentCoding::name) of the coding, and must
+    /// have neither `Content-Length` nor a strong `ETag` of the data. `middleware::CompressLayer` does all this.
     ///
     /// # Memory
     ///
@@ -68,8 +68,8 @@ pin_project! {
     /// | `br` | 1 to 6 | 4 | 1.8 MiB | 3.5 MiB |
     /// | `zstd` | 1 to 9 | 3 | 0.9 MiB | 1.2 MiB |
     ///
-    /// In addition a body holds one frame of the inner body. Windows are small for that: 32 KiB for `gzip` and 128 KiB for
-    /// the others. Events for many readers cost less with `sse::HubBuilder::gzip`, which compresses once for all.
+    /// In addition a body holds one frame of the inner body. Windows are small for that: 32 KiB for `gzip` and 128 KiB
+    /// for the others. Events for many readers cost less with `sse::HubBuilder::gzip`, which compresses once for all.
     ///
     /// # Panics
     ///

@@ -5,8 +5,8 @@ use std::fmt;
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, HeaderValue};
 
-/// A content coding ([RFC 9110 §8.4.1](https://www.rfc-editor.org/rfc/rfc9110#section-8.4.1)) of this crate's responses.
-/// `Display` writes its name.
+/// A content coding ([RFC 9110 §8.4.1](https://www.rfc-editor.org/rfc/rfc9110#section-8.4.1)) of this crate's
+/// responses. `Display` writes its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ContentCoding {
@@ -23,8 +23,8 @@ impl ContentCoding {
     pub(crate) const ALL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
 
     /// Returns the coding that the client prefers by the weights of its `Accept-Encoding`, among `available` ones. The
-    /// first in `available` wins among equal weights. `None` stands for the identity: the client accepts none of them, or
-    /// gives the identity more weight, or sends no such header.
+    /// first in `available` wins among equal weights. `None` stands for the identity: the client accepts none of them,
+    /// or gives the identity more weight, or sends no such header.
     ///
     /// ```
     /// use http::HeaderMap;

@@ -19,8 +19,8 @@ pub trait Direct: Body<Data = Bytes, Error = io::Error> + Send + Unpin {
     fn poll_move(&mut self, cx: &mut Context<'_>, to: &mut dyn Any) -> Poll<io::Result<()>>;
 }
 
-/// A body that [`serve`](crate::server::serve()) moves from socket to socket, without its bytes in the process, where both
-/// are plain sockets of this crate and the response has a `Content-Length` on HTTP/1.1. Elsewhere it gives frames.
+/// A body that [`serve`](crate::server::serve()) moves from socket to socket, without its bytes in the process, where
+/// both are plain sockets of this crate and the response has a `Content-Length` on HTTP/1.1. Elsewhere it gives frames.
 pub struct DirectBody(Box<dyn Direct>);
 
 impl DirectBody {

@@ -59,8 +59,8 @@ const COPIED: usize = 2 << 10;
 /// While a mapped frame or a slice of it lives, nothing may write to that range of the file in place, and the file must
 /// not be truncated. Otherwise the bytes change while safe code borrows them as `&[u8]` or `&str`, which is undefined
 /// behaviour in that code. Replace files by renaming. Where that cannot be ensured, turn mapping off with
-/// [`mapped`](Self::mapped) or [`FilesBuilder::mapped`](crate::files::FilesBuilder::mapped): all frames are then read into
-/// separate memory that does not change.
+/// [`mapped`](Self::mapped) or [`FilesBuilder::mapped`](crate::files::FilesBuilder::mapped): all frames are then read
+/// into separate memory that does not change.
 ///
 /// # Errors
 ///
@@ -144,9 +144,9 @@ impl FileBody {
         self
     }
 
-    /// Sets whether the body leaves the page cache to other files: for a file that is larger than memory, or that is read
-    /// once. Off by default. On, the file is not [mapped](Self::mapped), `sendfile` is not used, and two reads of 256 KiB
-    /// are in flight. Call it before the first poll.
+    /// Sets whether the body leaves the page cache to other files: for a file that is larger than memory, or that is
+    /// read once. Off by default. On, the file is not [mapped](Self::mapped), `sendfile` is not used, and two reads of
+    /// 256 KiB are in flight. Call it before the first poll.
     ///
     /// Pages that are in the cache already stay there (`RWF_DONTCACHE`, Linux 6.14 with ext4, xfs or btrfs). Elsewhere
     /// the pages of the file are dropped behind the body, and often also pages that another reader has loaded.

@@ -43,9 +43,9 @@ pub fn from_reader<R: AsyncRead>(reader: R) -> ReaderBody<R> {
 pin_project! {
     /// The body of [`from_reader`].
     ///
-    /// A frame has the bytes that are ready, up to 4 to 256 KiB: the size grows while frames are full, and shrinks while
-    /// they are short. They are read into pool memory, which the streams of this crate send without a copy. A reader that
-    /// waits holds no memory.
+    /// A frame has the bytes that are ready, up to 4 to 256 KiB: the size grows while frames are full, and shrinks
+    /// while they are short. They are read into pool memory, which the streams of this crate send without a copy. A
+    /// reader that waits holds no memory.
     ///
     /// # Errors
     ///

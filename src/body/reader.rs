@@ -179,7 +179,8 @@ impl Reader {
         }
     }
 
-    /// Drops pages behind the frame that ends at `at`. On the blocking pool, because the kernel may wait for other CPUs.
+    /// Drops pages behind the frame that ends at `at`. On the blocking pool, because the kernel may wait for other
+    /// CPUs.
     fn drop_behind(&mut self, frame: Range<u64>, is_last: bool) {
         if self.cache != Cache::Drop {
             return;

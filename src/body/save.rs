@@ -63,9 +63,9 @@ where
 ///
 /// # Disk space
 ///
-/// If the length of the body is known and does not fit one job, the space is allocated before the body is polled. A full
-/// disk then fails at once, and a client that has sent `Expect: 100-continue` sends nothing. The space stays allocated
-/// for as long as the body takes, so set [`max_len`](Self::max_len) for clients that you do not trust.
+/// If the length of the body is known and does not fit one job, the space is allocated before the body is polled. A
+/// full disk then fails at once, and a client that has sent `Expect: 100-continue` sends nothing. The space stays
+/// allocated for as long as the body takes, so set [`max_len`](Self::max_len) for clients that you do not trust.
 #[must_use = "nothing is saved until `run`"]
 pub struct Save {
     path: PathBuf,
@@ -156,9 +156,9 @@ impl Save {
     /// Appends to the file at the path instead of replacing it. The length of the file must be `offset`; 0 creates a
     /// missing file. Use it for resumable uploads; the caller implements the protocol.
     ///
-    /// What has arrived **stays** if the body fails, and [`SaveError::file_len`] returns where to continue. If the future
-    /// is dropped, the last bytes that arrived may be missing: ask the file for its length. A digest mismatch removes
-    /// what this save has written.
+    /// What has arrived **stays** if the body fails, and [`SaveError::file_len`] returns where to continue. If the
+    /// future is dropped, the last bytes that arrived may be missing: ask the file for its length. A digest mismatch
+    /// removes what this save has written.
     ///
     /// The file is locked with [flock(2)](https://man7.org/linux/man-pages/man2/flock.2.html), so that of two saves at
     /// the same time the later one fails.
@@ -213,7 +213,8 @@ impl Save {
     }
 
     /// Fails if no digest was verified, because the message has none that [`verify`](Self::verify) checks, or `verify`
-    /// was not called: [`SaveError::is_no_digest`]. The body is received first, because a digest may be in its trailers.
+    /// was not called: [`SaveError::is_no_digest`]. The body is received first, because a digest may be in its
+    /// trailers.
     #[cfg(feature = "digest")]
     pub fn require_digest(mut self) -> Self {
         self.wanted.required = true;

@@ -42,8 +42,8 @@ const HIGH_MARK: usize = 256 << 10;
 /// * On `flush`, [`flushed`](Self::flushed) and `shutdown`.
 /// * When [enough bytes](WriterBuilder::flush_at) are queued, as far as the inner writer accepts them then.
 /// * When the [high mark](WriterBuilder::high_mark) is reached. Writers then wait until half of it is free.
-/// * At the [end of the turn](WriterBuilder::gather_limit), if so configured, even if its task is not polled again. `flush`
-///   then returns at once, as for [`net::TcpStream`](crate::net::TcpStream), and `flushed` waits.
+/// * At the [end of the turn](WriterBuilder::gather_limit), if so configured, even if its task is not polled again.
+///   `flush` then returns at once, as for [`net::TcpStream`](crate::net::TcpStream), and `flushed` waits.
 ///
 /// # Flat
 ///
@@ -89,8 +89,9 @@ impl<W: AsyncWrite + Unpin> WriterBuilder<W> {
         self
     }
 
-    /// Sets the number of queued bytes above which writers wait; 256 KiB by default, at least 1. The mark shrinks, down to an eighth,
-    /// while the inner writer takes longer than 100 ms to write that much, and grows again when it is faster.
+    /// Sets the number of queued bytes above which writers wait; 256 KiB by default, at least 1. The mark shrinks, down
+    /// to an eighth, while the inner writer takes longer than 100 ms to write that much, and grows again when it is
+    /// faster.
     ///
     /// [`Bytes`] are accepted whole, so the last ones may exceed the mark. A writer keeps at most twice the mark and
     /// 256 KiB of the pool by reference.
@@ -119,8 +120,8 @@ impl<W: AsyncWrite + Unpin> WriterBuilder<W> {
 
 impl<W: AsyncWrite + Unpin + Send + 'static> WriterBuilder<W> {
     /// Flushes at the end of the runtime's turn, and sets the maximum time that a byte waits while writes continue, as
-    /// [`gather_limit`](crate::net::TcpListenerBuilder::gather_limit) of sockets, which is 1 ms. No timer is armed. Off by
-    /// default.
+    /// [`gather_limit`](crate::net::TcpListenerBuilder::gather_limit) of sockets, which is 1 ms. No timer is armed. Off
+    /// by default.
     ///
     /// # Panics
     ///

@@ -11,8 +11,8 @@
 //! that the kernel can copy between: tokio's [`TcpStream`](tokio::net::TcpStream),
 //! [`UnixStream`](tokio::net::UnixStream), their owned halves, [pipes](tokio::net::unix::pipe) and
 //! [`File`](tokio::fs::File), and of this crate [`net::TcpStream`](crate::net::TcpStream),
-//! [`fs::FileReader`](crate::fs::FileReader) and [`fs::FileWriter`](crate::fs::FileWriter). For other types, and where the kernel
-//! refuses, the bytes are read and written.
+//! [`fs::FileReader`](crate::fs::FileReader) and [`fs::FileWriter`](crate::fs::FileWriter). For other types, and where
+//! the kernel refuses, the bytes are read and written.
 //!
 //! | from | to | how |
 //! |---|---|---|
@@ -27,8 +27,8 @@
 //! [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) refuse them, and files that are not regular, which
 //! may have no positions. To let the kernel copy to the end of a file, open it without `append` and seek.
 //!
-//! A [`tokio::fs::File`] is duplicated for the time of the copy, because work on the blocking pool may outlive it. If no
-//! descriptor is free, it is read or written itself.
+//! A [`tokio::fs::File`] is duplicated for the time of the copy, because work on the blocking pool may outlive it. If
+//! no descriptor is free, it is read or written itself.
 //!
 //! An idle relay holds neither memory nor a pipe. A process has at most 64 pipes; without a free one, bytes are read
 //! and written. No thread of the runtime blocks on a disk, and no thread of the blocking pool waits for a socket.

@@ -15,8 +15,8 @@ pub struct CopyReport {
     pub syscalls: u64,
     /// Number of times the task waited: for an end to be ready, for a job on the blocking pool, or for the rate.
     pub waits: u64,
-    /// The first path that the kernel refused. Never [`CopyPath::Clone`]: it is tried wherever it may work, and few file
-    /// systems support it.
+    /// The first path that the kernel refused. Never [`CopyPath::Clone`]: it is tried wherever it may work, and few
+    /// file systems support it.
     pub refused: Option<CopyPath>,
 }
 

@@ -85,8 +85,8 @@ macro_rules! for_all { ($call:ident) => { $call! {
     AcceptPauses => accept_pauses,
     /// Responses over HTTP/1 whose bodies a server took over from hyper.
     ResponsesTakenOver => responses_taken_over,
-    /// Responses over HTTP/1 that were left with hyper when they waited for a frame, because hyper held bytes of them, or
-    /// because a count of its bytes was not certain. They may be taken over later.
+    /// Responses over HTTP/1 that were left with hyper when they waited for a frame, because hyper held bytes of them,
+    /// or because a count of its bytes was not certain. They may be taken over later.
     TakeoversRefused => takeovers_refused,
     /// Connections over HTTP/1 that freed hyper's state because they had no request.
     ConnectionsHibernated => connections_hibernated,

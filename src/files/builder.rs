@@ -106,9 +106,9 @@ impl FilesBuilder {
         self
     }
 
-    /// Sets the length in bytes above which a file is read past the page cache, so that its download does not push other
-    /// files out of memory: see [`FileBody::uncached`](crate::body::FileBody::uncached), which costs more CPU time. A
-    /// quarter of the memory of the machine, or of the limit of its control group, by default.
+    /// Sets the length in bytes above which a file is read past the page cache, so that its download does not push
+    /// other files out of memory: see [`FileBody::uncached`](crate::body::FileBody::uncached), which costs more CPU
+    /// time. A quarter of the memory of the machine, or of the limit of its control group, by default.
     pub fn uncached_above(mut self, bytes: u64) -> Self {
         self.cached = Some(bytes);
         self
@@ -186,8 +186,8 @@ impl FilesBuilder {
         self
     }
 
-    /// Sets the file that answers for absent files with status 200: usually `index.html`, for an application that routes
-    /// in the browser. None by default. `name` is a path beneath the directory.
+    /// Sets the file that answers for absent files with status 200: usually `index.html`, for an application that
+    /// routes in the browser. None by default. `name` is a path beneath the directory.
     ///
     /// A path with the extension of a script, a style, an image or another known type except HTML still gets 404: a
     /// browser that requests an absent script must not get a page. The same applies to names beneath `.well-known`,
@@ -198,8 +198,9 @@ impl FilesBuilder {
         self
     }
 
-    /// Sets the page that is sent with status 404. By default the body is empty. `name` is a path beneath the directory.
-    /// The page is sent without validators and without `Cache-Control`; preconditions and ranges are ignored.
+    /// Sets the page that is sent with status 404. By default the body is empty. `name` is a path beneath the
+    /// directory. The page is sent without validators and without `Cache-Control`; preconditions and ranges are
+    /// ignored.
     pub fn not_found_page(mut self, name: impl Into<String>) -> Self {
         self.not_found = Some(name.into());
         self
@@ -210,11 +211,11 @@ impl FilesBuilder {
     ///
     /// The query `sort=name`, `size` or `modified` and `order=asc` or `desc` select the order. Directories come first.
     /// Hidden names are not listed, nor links that are not followed, nor anything but files and directories. Files that
-    /// this process may not read are listed. The JSON is an object:
-    /// `{"path": …, "truncated": false, "entries": [{"name", "type": "file" | "directory", "size", "modified"}, …]}`
-    /// with `modified` as an HTTP date. The names of the directory are in memory while it is read and sent; at most 100 000
-    /// are listed. Four directories are read at once, and further requests wait. If the names of all listings that are
-    /// being read or sent take 64 MiB, further ones get 503.
+    /// this process may not read are listed. The JSON is an object: `{"path": …, "truncated": false, "entries":
+    /// [{"name", "type": "file" | "directory", "size", "modified"}, …]}` with `modified` as an HTTP date. The names of
+    /// the directory are in memory while it is read and sent; at most 100 000 are listed. Four directories are read at
+    /// once, and further requests wait. If the names of all listings that are being read or sent take 64 MiB, further
+    /// ones get 503.
     pub fn listing(mut self, on: bool) -> Self {
         self.listing = on;
         self
@@ -267,8 +268,8 @@ impl FilesBuilder {
     ///
     /// Fails if the path is not a directory that this process may search, the index is not a plain file name, the
     /// fallback or the not-found page is not the path of a file beneath the directory (the file need not exist), a
-    /// content type is not a header value, the mount path does not start with a slash or ends with one, or the kernel cannot confine paths to the directory
-    /// (`ErrorKind::Unsupported`, see [`Root::open_dir`]).
+    /// content type is not a header value, the mount path does not start with a slash or ends with one, or the kernel
+    /// cannot confine paths to the directory (`ErrorKind::Unsupported`, see [`Root::open_dir`]).
     pub fn build(self) -> io::Result<Files> {
         let dots = match (self.hidden, self.well_known) {
             (true, _) => Dots::All,

@@ -68,7 +68,8 @@ fn ends_with_letters_and_digits(part: &str, whole: bool) -> bool {
         && hash.iter().any(u8::is_ascii_uppercase)
 }
 
-/// The usual rule for a site made by a bundler, for [`FilesBuilder::cache_control`](super::FilesBuilder::cache_control).
+/// The usual rule for a site made by a bundler, for
+/// [`FilesBuilder::cache_control`](super::FilesBuilder::cache_control).
 ///
 /// | file | `Cache-Control` |
 /// |---|---|

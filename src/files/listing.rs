@@ -5,8 +5,8 @@
 //!             Format (Accept)                                                      one job for each batch of rows
 //! ```
 //!
-//! The names of a directory are in memory while it is read and sent, and count in [`Bounds`]; sizes and times are looked
-//! up when their rows are written, unless the rows are sorted by them.
+//! The names of a directory are in memory while it is read and sent, and count in [`Bounds`]; sizes and times are
+//! looked up when their rows are written, unless the rows are sorted by them.
 
 mod contents;
 mod json;
@@ -93,7 +93,8 @@ pub(super) async fn list(
 }
 
 impl Format {
-    /// JSON for clients that prefer it to HTML, [RFC 9110 §12.5.1](https://www.rfc-editor.org/rfc/rfc9110#section-12.5.1).
+    /// JSON for clients that prefer it to HTML, [RFC 9110
+    /// §12.5.1](https://www.rfc-editor.org/rfc/rfc9110#section-12.5.1).
     fn of(headers: &HeaderMap) -> Self {
         let (mut html, mut json) = (0.0f32, 0.0f32);
         for value in headers.get_all(ACCEPT) {

@@ -57,7 +57,8 @@ use super::{path, respond};
 /// # Safety contract
 ///
 /// Bodies may be slices of mapped files. Unless [`FilesBuilder::mapped`](super::FilesBuilder::mapped) is off, nothing
-/// may write to the files in place or truncate them while they are served: see [`FileBody`](crate::body::FileBody#safety-contract).
+/// may write to the files in place or truncate them while they are served: see
+/// [`FileBody`](crate::body::FileBody#safety-contract).
 ///
 /// # Changes
 ///
@@ -113,8 +114,9 @@ const _: () = {
 
 impl Files {
     /// Opens the directory at the path now, and validates every file again, without waiting for
-    /// [`FilesBuilder::validate_every`](super::FilesBuilder::validate_every). This applies to all clones. Responses in progress end with the old files.
-    /// Blocks shortly on the disk: on a network file system, call it on the blocking pool.
+    /// [`FilesBuilder::validate_every`](super::FilesBuilder::validate_every). This applies to all clones. Responses in
+    /// progress end with the old files. Blocks shortly on the disk: on a network file system, call it on the blocking
+    /// pool.
     ///
     /// # Errors
     ///
@@ -129,8 +131,8 @@ impl Files {
     }
 
     /// Returns the response to a request for the path of `uri` beneath the directory, under the [safety
-    /// contract](Self#safety-contract): statuses, ranges and conditional requests as in the table of [`Files`]. The first
-    /// poll answers for a cached, valid file.
+    /// contract](Self#safety-contract): statuses, ranges and conditional requests as in the table of [`Files`]. The
+    /// first poll answers for a cached, valid file.
     ///
     /// A handler calls it after its own checks. `uri` need not be that of the request. A handler that makes it from a
     /// value that it has checked is safe from a path that has two spellings, such as `/./7.pdf`:

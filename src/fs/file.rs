@@ -77,8 +77,8 @@ pub(super) const OPEN: Alone = Alone::Pool;
 ///
 /// * One read of hundreds of MiB by io_uring: if the bytes are in the page cache, the kernel copies them during the
 ///   submission. Read long ranges in parts, or by a [`FileReader`](super::FileReader).
-/// * A file system whose server is a process (FUSE, [fuse(4)](https://man7.org/linux/man-pages/man4/fuse.4.html)): opening
-///   a file waits for its answer on the runtime thread, except with [`Io::Epoll`](crate::runtime::Io::Epoll).
+/// * A file system whose server is a process (FUSE, [fuse(4)](https://man7.org/linux/man-pages/man4/fuse.4.html)):
+///   opening a file waits for its answer on the runtime thread, except with [`Io::Epoll`](crate::runtime::Io::Epoll).
 /// * A file that was opened with `O_DIRECT` and passed to [`from_std`](Self::from_std). This crate does not align
 ///   offsets, lengths and buffers, so reads and writes may fail with `EINVAL`
 ///   ([open(2)](https://man7.org/linux/man-pages/man2/open.2.html)).
@@ -105,7 +105,8 @@ pub(super) const OPEN: Alone = Alone::Pool;
 ///   [`writer`](Self::writer) return types that do. Each has its own position; there is no shared one.
 /// * `clone` stands for `try_clone`, [`sync`](Self::sync) for `sync_all`, [`from_std`](Self::from_std) for `From`, and
 ///   [`into_std`](Self::into_std), which does not wait, for `into_std` and `try_into_std`.
-/// * There is no `set_max_buf_size`, `set_permissions` or `set_times`, and of `AsFd`, `AsRawFd` and `FromRawFd` only `AsFd`.
+/// * There is no `set_max_buf_size`, `set_permissions` or `set_times`, and of `AsFd`, `AsRawFd` and `FromRawFd` only
+///   `AsFd`.
 #[derive(Clone)]
 pub struct File(Arc<FileInner>);
 

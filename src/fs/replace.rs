@@ -160,12 +160,12 @@ impl Replace {
         }
     }
 
-    /// Replaces the file with the contents of the file at `from`, which is opened like [`File::open`](super::File::open)
-    /// does. Returns the number of bytes. The new file gets the permission bits of `from`, without setuid and setgid,
-    /// unless [`mode`](Self::mode) is set.
+    /// Replaces the file with the contents of the file at `from`, which is opened like
+    /// [`File::open`](super::File::open) does. Returns the number of bytes. The new file gets the permission bits of
+    /// `from`, without setuid and setgid, unless [`mode`](Self::mode) is set.
     ///
-    /// The file system shares the blocks if it can; otherwise the kernel copies the bytes, or they are read and written.
-    /// All of it is one job on the blocking pool.
+    /// The file system shares the blocks if it can; otherwise the kernel copies the bytes, or they are read and
+    /// written. All of it is one job on the blocking pool.
     ///
     /// # Errors
     ///

@@ -26,7 +26,8 @@ type Predicate = dyn Fn(&Parts) -> bool + Send + Sync;
 /// Compresses responses with [`body::Compress`](Compress), by the coding that the client prefers
 /// ([RFC 9110 §12.5.3](https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3)).
 ///
-/// Streams are flushed whenever they pause, so events (`text/event-stream`) and tokens are compressed and arrive at once.
+/// Streams are flushed whenever they pause, so events (`text/event-stream`) and tokens are compressed and arrive at
+/// once.
 ///
 /// ```
 /// use millstream::body::ContentCoding;
@@ -45,7 +46,8 @@ type Predicate = dyn Fn(&Parts) -> bool + Send + Sync;
 /// * with `Content-Range`, `Cache-Control: no-transform`, or a digest of the content (`Content-Digest`, `Repr-Digest`,
 ///   `Digest`, `Content-MD5`);
 /// * with a body of known size that is smaller than [`min_size`](Self::min_size);
-/// * of a media type that is compressed already, see [`is_compressible`](Self::is_compressible) and [`only`](Self::only).
+/// * of a media type that is compressed already, see [`is_compressible`](Self::is_compressible) and
+///   [`only`](Self::only).
 ///
 /// Other responses get `Vary: Accept-Encoding`, even if the client wants them uncompressed. A compressed response has
 /// `Content-Encoding` and a weak `ETag`, because its bytes differ from those that a strong tag identifies. It has
@@ -57,8 +59,8 @@ type Predicate = dyn Fn(&Parts) -> bool + Send + Sync;
 /// both ways, whatever the size of the content. A needless `Vary` makes a cache store one more response; a missing one
 /// makes it return the wrong content.
 ///
-/// [`body::Compress`](Compress#memory) says what a compressed response holds. The body of an uncompressed one passes its
-/// frames on at the same addresses.
+/// [`body::Compress`](Compress#memory) says what a compressed response holds. The body of an uncompressed one passes
+/// its frames on at the same addresses.
 #[derive(Clone)]
 #[must_use = "a layer does nothing unless it is put around a service"]
 pub struct CompressLayer {
@@ -70,8 +72,8 @@ pub struct CompressLayer {
 }
 
 impl CompressLayer {
-    /// Creates a layer with all codings at their default levels. `zstd`, which costs the least CPU time, is preferred to
-    /// `br`, and that to `gzip`, among codings that the client gives equal weight.
+    /// Creates a layer with all codings at their default levels. `zstd`, which costs the least CPU time, is preferred
+    /// to `br`, and that to `gzip`, among codings that the client gives equal weight.
     pub fn new() -> Self {
         let codings = [ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip];
         Self { codings: codings.into(), levels: Default::default(), min_size: MIN_SIZE, only: None }
@@ -101,9 +103,9 @@ impl CompressLayer {
         self
     }
 
-    /// Returns whether the media type in `Content-Type` is worth compressing: any but images (SVG is), video, audio, web
-    /// fonts, archives, office documents (which are archives), and gRPC, which compresses by itself. Also true without a
-    /// `Content-Type`.
+    /// Returns whether the media type in `Content-Type` is worth compressing: any but images (SVG is), video, audio,
+    /// web fonts, archives, office documents (which are archives), and gRPC, which compresses by itself. Also true
+    /// without a `Content-Type`.
     pub fn is_compressible(headers: &HeaderMap) -> bool {
         rules::is_compressible(headers)
     }

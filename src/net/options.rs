@@ -112,8 +112,9 @@ macro_rules! stream_options {
                 self
             }
 
-            /// Sets the strategy of writes of new connections; [`SendStrategy::Auto`](crate::net::SendStrategy::Auto) by
-            /// default. [`Handle::set_send_strategy`](crate::net::Handle::set_send_strategy) changes a live connection.
+            /// Sets the strategy of writes of new connections; [`SendStrategy::Auto`](crate::net::SendStrategy::Auto)
+            /// by default. [`Handle::set_send_strategy`](crate::net::Handle::set_send_strategy) changes a live
+            /// connection.
             #[must_use]
             pub fn send_strategy(mut self, strategy: $crate::net::SendStrategy) -> Self {
                 self.options.send_strategy = strategy;

@@ -112,7 +112,8 @@ impl ProfileCell {
 }
 
 /// Changes the profile of a share of new connections, for trials. Cheap to clone. Created by
-/// [`profile_switch`](super::TcpListenerBuilder::profile_switch) of a listener, or of a builder, whose clones and listeners share it.
+/// [`profile_switch`](super::TcpListenerBuilder::profile_switch) of a listener, or of a builder, whose clones and
+/// listeners share it.
 #[derive(Clone, Debug, Default)]
 pub struct ProfileSwitch(Arc<Share>);
 

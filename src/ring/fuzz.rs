@@ -168,8 +168,8 @@ fn ended(submitted: &mut Submitted, failed: bool) -> bool {
     true
 }
 
-/// Runs programs on a scripted kernel, both as `data` chooses. They end as by plain calls, unless the kernel fails; and at
-/// the end nothing is in use.
+/// Runs programs on a scripted kernel, both as `data` chooses. They end as by plain calls, unless the kernel fails; and
+/// at the end nothing is in use.
 ///
 /// # Panics
 ///

@@ -13,9 +13,9 @@
 //!  fuzz      the same script, from the bytes of a fuzzer
 //! ```
 //!
-//! A ring is passive: the flusher drives it by calling [`RingDriver::turn`](driver::RingDriver::turn). Memory and descriptors
-//! that the kernel uses belong to the program. The program belongs to the driver from submission until the last
-//! completion, regardless of the future that waits for it.
+//! A ring is passive: the flusher drives it by calling [`RingDriver::turn`](driver::RingDriver::turn). Memory and
+//! descriptors that the kernel uses belong to the program. The program belongs to the driver from submission until the
+//! last completion, regardless of the future that waits for it.
 //!
 //! **A ring without room behaves like no ring.** Programs that find no room run by plain calls at once. Programs that
 //! may wait for a peer have a bounded share of the ring and of the blocking pool; if both are full, they wait in a

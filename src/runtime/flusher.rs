@@ -121,7 +121,8 @@ impl Turn {
     pub(crate) fn driver(self: &Arc<Self>) -> Option<Arc<RingDriver>> {
         let index = self.shard();
         let shard = &self.shards[index];
-        // The kernel binds a ring of one thread to its creator. Other threads, as those of the blocking pool, have none.
+        // The kernel binds a ring of one thread to its creator. Other threads, as those of the blocking pool, have
+        // none.
         if shard.ring.get().is_none() && !self.is_own_thread() {
             return None;
         }

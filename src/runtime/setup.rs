@@ -165,10 +165,10 @@ impl DriverBuilder {
 
     #[cfg(feature = "fs")]
     /// Declares that this is a current-thread runtime and that the installing thread runs it to its end. The kernel
-    /// then processes completions only when that thread enters the ring (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1). Until
-    /// that thread has run an operation there is no ring, and operations of other threads use the blocking pool. If
-    /// another thread runs the runtime, the ring is closed: later operations use the blocking pool, those in flight end
-    /// with the runtime.
+    /// then processes completions only when that thread enters the ring (`IORING_SETUP_DEFER_TASKRUN`, Linux 6.1).
+    /// Until that thread has run an operation there is no ring, and operations of other threads use the blocking pool.
+    /// If another thread runs the runtime, the ring is closed: later operations use the blocking pool, those in flight
+    /// end with the runtime.
     pub fn single_thread(mut self, single_thread: bool) -> Self {
         self.ring.single_thread = single_thread;
         self

@@ -42,8 +42,8 @@ impl Drained {
 /// server open.
 ///
 /// It is in the [extensions](http::Request::extensions) of requests with an `Upgrade` field and of `CONNECT`. For other
-/// requests [`Connection::drain_signal`](super::Connection::drain_signal) returns it. A [`GracefulClose`] ends endless responses, and
-/// [`until_drain`](super::until_drain()) adds one.
+/// requests [`Connection::drain_signal`](super::Connection::drain_signal) returns it. A [`GracefulClose`] ends endless
+/// responses, and [`until_drain`](super::until_drain()) adds one.
 ///
 /// A WebSocket that closes gracefully, in a service for [`serve`](super::serve()):
 ///

@@ -47,8 +47,8 @@ impl Error for SendError {
     }
 }
 
-/// `InvalidInput` for an event that cannot be sent, `WouldBlock` for a full queue, `BrokenPipe` for a closed hub, `Other` for
-/// an error of the log.
+/// `InvalidInput` for an event that cannot be sent, `WouldBlock` for a full queue, `BrokenPipe` for a closed hub,
+/// `Other` for an error of the log.
 impl From<SendError> for io::Error {
     fn from(error: SendError) -> Self {
         let kind = match &error {

@@ -34,10 +34,10 @@ impl fmt::Display for Support {
 
 /// Kernel capabilities that millstream uses; [`Display`](fmt::Display) prints them as a report.
 ///
-/// Each entry is probed at first use, and the answer is kept, unless the process or the machine is out of descriptors or
-/// memory (`EMFILE`, `ENFILE`, `ENOMEM`): then the entry is unavailable for now, and probed again at the next use. If an
-/// entry is unavailable, the same calls give the same results by another path. `MILLSTREAM_DISABLE`, a comma-separated
-/// list of the names below, turns entries off, for tests and emergencies.
+/// Each entry is probed at first use, and the answer is kept, unless the process or the machine is out of descriptors
+/// or memory (`EMFILE`, `ENFILE`, `ENOMEM`): then the entry is unavailable for now, and probed again at the next use.
+/// If an entry is unavailable, the same calls give the same results by another path. `MILLSTREAM_DISABLE`, a
+/// comma-separated list of the names below, turns entries off, for tests and emergencies.
 #[derive(Debug)]
 pub struct Capabilities {
     system: String,

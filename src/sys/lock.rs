@@ -25,7 +25,8 @@ impl Locked {
         Ok(try_lock(file.as_fd())?.then_some(Self(file)))
     }
 
-    /// As [`Locked::try_new`], but a file that cannot be locked, as on file systems without locks, is used without a lock.
+    /// As [`Locked::try_new`], but a file that cannot be locked, as on file systems without locks, is used without a
+    /// lock.
     #[cfg(feature = "fs")]
     pub(crate) fn where_possible(file: OwnedFd) -> Option<Self> {
         try_lock(file.as_fd()).unwrap_or(true).then_some(Self(file))
@@ -45,8 +46,8 @@ impl Drop for Locked {
     }
 }
 
-/// Locks the open file. The kernel ends the lock when the last descriptor of the open file is closed. Returns `false` if
-/// the file is locked elsewhere.
+/// Locks the open file. The kernel ends the lock when the last descriptor of the open file is closed. Returns `false`
+/// if the file is locked elsewhere.
 pub(crate) fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
     #[cfg(unix)]
     return match retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {

@@ -15,14 +15,14 @@
 //!
 //! A frame is a file in memory ([memfd_create(2)](https://man7.org/linux/man-pages/man2/memfd_create.2.html)) whose
 //! descriptor is sent over a Unix socket. The two ends may be programs in different languages; the
-//! [protocol](https://github.com/millstream-rs/millstream/blob/main/crates/frames/PROTOCOL.md) has messages of 16 bytes, and
-//! `examples/shared_frames.py` is an end in Python. One connection carries the frames of one body, in one direction.
-//! Frames of less than 32 KiB are copied; they go faster over a plain socket.
+//! [protocol](https://github.com/millstream-rs/millstream/blob/main/crates/frames/PROTOCOL.md) has messages of 16
+//! bytes, and `examples/shared_frames.py` is an end in Python. One connection carries the frames of one body, in one
+//! direction. Frames of less than 32 KiB are copied; they go faster over a plain socket.
 //!
 //! # Sealed frames
 //!
-//! A frame is accepted only if it is sealed against writing, shrinking and growing. Its bytes then never change, whatever
-//! the other process does, and so:
+//! A frame is accepted only if it is sealed against writing, shrinking and growing. Its bytes then never change,
+//! whatever the other process does, and so:
 //!
 //! 1. The bytes may be borrowed as `&[u8]`. In memory that another process can write to, that is undefined behaviour.
 //! 2. The socket of the client may refer to the pages as long as it needs them. Reused memory must not be written to
@@ -30,8 +30,8 @@
 //!    these pages while they are in the receive queue of the client. No system call reports when they no longer do.
 //! 3. No mapping ends before its last byte, and no `SIGBUS` is raised.
 //!
-//! The price is a new file for each frame, whose pages the kernel allocates and frees. Where copies are cheap, a plain Unix
-//! stream costs less CPU time, unless a frame goes to several clients.
+//! The price is a new file for each frame, whose pages the kernel allocates and frees. Where copies are cheap, a plain
+//! Unix stream costs less CPU time, unless a frame goes to several clients.
 //!
 //! # Trust
 //!

@@ -89,7 +89,8 @@ pub struct FrameReceiverBuilder {
 }
 
 impl FrameReceiverBuilder {
-    /// Sets the maximum number of frames that are held at a time; 16 by default, at least 1. Each is an open descriptor.
+    /// Sets the maximum number of frames that are held at a time; 16 by default, at least 1. Each is an open
+    /// descriptor.
     pub fn frames(mut self, most: u32) -> Self {
         self.credit.frames = most.max(1);
         self
@@ -112,8 +113,8 @@ impl FrameReceiverBuilder {
     ///
     /// # Errors
     ///
-    /// As for the [receiver](FrameReceiver#errors). Fails with `ErrorKind::Unsupported` if bytes of the stream were received
-    /// already, and in the portable build.
+    /// As for the [receiver](FrameReceiver#errors). Fails with `ErrorKind::Unsupported` if bytes of the stream were
+    /// received already, and in the portable build.
     ///
     /// # Cancel safety
     ///

@@ -117,8 +117,8 @@ impl FrameSenderBuilder {
     ///
     /// # Errors
     ///
-    /// As for the [sender](FrameSender#errors). Fails with `ErrorKind::Unsupported` if bytes of the stream were received
-    /// already, and in the portable build.
+    /// As for the [sender](FrameSender#errors). Fails with `ErrorKind::Unsupported` if bytes of the stream were
+    /// received already, and in the portable build.
     ///
     /// # Cancel safety
     ///
@@ -189,8 +189,8 @@ impl FrameSender {
         self.flush().await
     }
 
-    /// Sends the data of a body, and returns the number of bytes. Data that the body gives without a pause is sent as one
-    /// frame, up to its [maximum length](FrameSenderBuilder::frame). Trailers are dropped.
+    /// Sends the data of a body, and returns the number of bytes. Data that the body gives without a pause is sent as
+    /// one frame, up to its [maximum length](FrameSenderBuilder::frame). Trailers are dropped.
     ///
     /// # Errors
     ///

@@ -161,8 +161,8 @@ impl ProxyBuilder {
         self
     }
 
-    /// Sets how many requests wait while there are [too many](Self::requests), and for how long: 1000, and 10 s. Others are
-    /// answered with 503.
+    /// Sets how many requests wait while there are [too many](Self::requests), and for how long: 1000, and 10 s. Others
+    /// are answered with 503.
     pub fn queue(mut self, most: usize, limit: Duration) -> Self {
         self.options.queue = (most, limit);
         self
@@ -197,8 +197,8 @@ impl ProxyBuilder {
         self
     }
 
-    /// Sets the scheme that clients use, for `X-Forwarded-Proto` and `Forwarded`. By default `https` on a connection whose TLS
-    /// [`serve`](millstream::server::serve()) ends, and else `http`: set it behind a server that ends TLS.
+    /// Sets the scheme that clients use, for `X-Forwarded-Proto` and `Forwarded`. By default `https` on a connection
+    /// whose TLS [`serve`](millstream::server::serve()) ends, and else `http`: set it behind a server that ends TLS.
     pub fn scheme(mut self, scheme: impl Into<String>) -> Self {
         self.scheme = Some(scheme.into());
         self

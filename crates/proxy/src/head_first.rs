@@ -36,8 +36,8 @@ pub(crate) struct HeadFirst {
     is_deaf: bool,
 }
 
-/// Holds the body of a response back from hyper, and counts what hyper holds of the request. Only the task that polls the
-/// connection uses it.
+/// Holds the body of a response back from hyper, and counts what hyper holds of the request. Only the task that polls
+/// the connection uses it.
 #[derive(Clone, Debug)]
 pub(crate) struct BodyHold(Arc<HoldState>);
 

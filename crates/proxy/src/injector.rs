@@ -87,8 +87,9 @@ impl Injector {
     ///
     /// # Errors
     ///
-    /// [`InjectError::TooLarge`] and [`InjectError::BareCr`]. The piece is not taken, and the state is unchanged. The caller drops
-    /// [`held`](Self::held) and the piece with the connection, or writes them if an unmodified message is acceptable.
+    /// [`InjectError::TooLarge`] and [`InjectError::BareCr`]. The piece is not taken, and the state is unchanged. The
+    /// caller drops [`held`](Self::held) and the piece with the connection, or writes them if an unmodified message is
+    /// acceptable.
     pub fn feed<'a>(&'a mut self, piece: &'a [u8]) -> Result<Output<'a>, InjectError> {
         let Some(scan) = self.scan.as_mut().filter(|_| !piece.is_empty()) else { return Ok(Output([piece, &[], &[]])) };
         let held = scan.holds();
@@ -107,8 +108,9 @@ impl Injector {
     ///
     /// # Errors
     ///
-    /// [`InjectError::Ended`] if a head is incomplete, or the response after an interim one is missing. The end of the stream
-    /// before a message, or after empty lines only, is no error; nor is the end in a body, which is not detected here.
+    /// [`InjectError::Ended`] if a head is incomplete, or the response after an interim one is missing. The end of the
+    /// stream before a message, or after empty lines only, is no error; nor is the end in a body, which is not detected
+    /// here.
     pub fn finish(&self) -> Result<(), InjectError> {
         if self.scan.is_some_and(|scan| scan.has_begun()) { Err(InjectError::Ended) } else { Ok(()) }
     }

@@ -43,69 +43,71 @@ use millstream::body::DirectBody;
 ///
 /// # Bodies
 ///
-/// A chunk that arrives is sent on in the same turn, both ways, with backpressure. Chunks of a response of HTTP/1.1 that
-/// arrive together are sent on as one. After the head of the response an upload to
-/// an upstream of HTTP/1.1 continues only as the client reads. On HTTP/1.1, without TLS, the rest of a
-/// body with a `Content-Length` is moved from socket to socket by
-/// [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) once hyper holds none of it and 16 KiB are left.
+/// A chunk that arrives is sent on in the same turn, both ways, with backpressure. Chunks of a response of HTTP/1.1
+/// that arrive together are sent on as one. After the head of the response an upload to an upstream of HTTP/1.1
+/// continues only as the client reads. On HTTP/1.1, without TLS, the rest of a body with a `Content-Length` is moved
+/// from socket to socket by [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) once hyper holds none of
+/// it and 16 KiB are left.
 ///
 /// # Header fields
 ///
-/// Connection fields are removed in both directions ([RFC 9110 §7.6.1](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1)).
-/// Requests get `Via`, `X-Forwarded-For` with the address of the client appended, `X-Forwarded-Proto` with the
-/// [scheme](ProxyBuilder::scheme) of its connection, if asked for [`Forwarded`](ProxyBuilder::forwarded), and keep their `Host`.
-/// Responses get `Via` and the fields of [`response_header`](ProxyBuilder::response_header). The fields are of use to the
-/// upstream only if it trusts this proxy alone. Others that clients can invent are passed on as they come, such as
-/// `X-Forwarded-Host`, `X-Forwarded-Port` and `X-Real-IP`: a layer removes them if the upstream would believe them. Servers of
-/// CGI, WSGI and PHP take `_` in a name for `-`: `X_Forwarded_For` and `X_Forwarded_Proto` are removed, in all spellings, and
+/// Connection fields are removed in both directions ([RFC 9110
+/// §7.6.1](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1)). Requests get `Via`, `X-Forwarded-For` with the
+/// address of the client appended, `X-Forwarded-Proto` with the [scheme](ProxyBuilder::scheme) of its connection, if
+/// asked for [`Forwarded`](ProxyBuilder::forwarded), and keep their `Host`. Responses get `Via` and the fields of
+/// [`response_header`](ProxyBuilder::response_header). The fields are of use to the upstream only if it trusts this
+/// proxy alone. Others that clients can invent are passed on as they come, such as `X-Forwarded-Host`,
+/// `X-Forwarded-Port` and `X-Real-IP`: a layer removes them if the upstream would believe them. Servers of CGI, WSGI
+/// and PHP take `_` in a name for `-`: `X_Forwarded_For` and `X_Forwarded_Proto` are removed, in all spellings, and
 /// other names with `_` are passed on.
 ///
-/// Equal values of `Content-Length` become one number. A request with different or invalid ones gets a 400, and a response
-/// becomes a 502.
+/// Equal values of `Content-Length` become one number. A request with different or invalid ones gets a 400, and a
+/// response becomes a 502.
 ///
 /// `OPTIONS` and `TRACE` are answered here when their `Max-Forwards` is 0
 /// ([RFC 9110 §7.6.2](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.2)).
 ///
 /// # Failures
 ///
-/// An upstream that cannot be reached, that fails before the head of its response, or whose response has a transfer coding
-/// other than `chunked`, causes a 502; one that does not answer in [time](ProxyBuilder::timeout) a 504. An upload that exceeds
-/// a [limit](millstream::server::Limits) of the server causes its 413 or 408, and one with a transfer coding other than `chunked` a
+/// An upstream that cannot be reached, that fails before the head of its response, or whose response has a transfer
+/// coding other than `chunked`, causes a 502; one that does not answer in [time](ProxyBuilder::timeout) a 504. An
+/// upload that exceeds a [limit](millstream::server::Limits) of the server causes its 413 or 408, and one with a
+/// transfer coding other than `chunked` a
 /// 501. The texts name no address; the events of `tracing` have the causes. An HTTP/1 connection is closed after a response
 /// that comes before the end of the upload. An upstream that fails in the
 /// body of its response fails that body: an HTTP/1 client's connection ends before the length is reached or without the
 /// last chunk, and an HTTP/2 stream is reset. When the client leaves, the connection to the upstream is closed at once, or
 /// the stream reset.
 ///
-/// Requests above the [limits](ProxyBuilder::requests), or while the [circuit](ProxyBuilder::breaker) is open, get a 503. The
-/// limits are those of all clients together: what one client may take is bounded by the
-/// [connections of an address](millstream::server::Limits::per_address) and the [streams](millstream::server::Limits::http2_streams) of each. A
-/// `Host` other than the name in the client's TLS handshake is passed on; the upstream may answer it with 421.
+/// Requests above the [limits](ProxyBuilder::requests), or while the [circuit](ProxyBuilder::breaker) is open, get a
+/// 503. The limits are those of all clients together: what one client may take is bounded by the [connections of an
+/// address](millstream::server::Limits::per_address) and the [streams](millstream::server::Limits::http2_streams) of
+/// each. A `Host` other than the name in the client's TLS handshake is passed on; the upstream may answer it with 421.
 ///
 /// A request is sent again, over a new connection or the one that HTTP/2 shares, in two cases:
 ///
-/// - It was certainly not processed: hyper has not begun to send it, or an upstream of HTTP/2 refused its stream or ended the
-///   connection without it ([RFC 9113 §8.7](https://www.rfc-editor.org/rfc/rfc9113#section-8.7)). At most 16 times after
-///   connections of HTTP/2 that end, else 4 times.
+/// - It was certainly not processed: hyper has not begun to send it, or an upstream of HTTP/2 refused its stream or
+///   ended the connection without it ([RFC 9113 §8.7](https://www.rfc-editor.org/rfc/rfc9113#section-8.7)). At most 16
+///   times after connections of HTTP/2 that end, else 4 times.
 /// - A kept connection or its stream fails before the head of the response is complete, and the request is idempotent
 ///   ([RFC 9110 §9.2.2](https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2)). Once.
 ///
-/// For this the first 64 KiB of a body are kept until the head of the response, in requests over HTTP/2 and in idempotent ones
-/// over a kept connection; at most 16 MiB for all requests of a proxy. A request whose body is longer when it fails, or finds
-/// no room, is not sent again.
+/// For this the first 64 KiB of a body are kept until the head of the response, in requests over HTTP/2 and in
+/// idempotent ones over a kept connection; at most 16 MiB for all requests of a proxy. A request whose body is longer
+/// when it fails, or finds no room, is not sent again.
 ///
 /// # Upgrades
 ///
-/// Protocol changes of HTTP/1.1, such as WebSockets, are passed on to an upstream of HTTP/1.1: both connections become a
-/// tunnel, which ends after a [time](ProxyBuilder::tunnel_timeout) without a byte. Requests to change to `h2c` are answered
-/// without the change, because later requests would pass by this proxy.
-/// `CONNECT` gets a 501.
+/// Protocol changes of HTTP/1.1, such as WebSockets, are passed on to an upstream of HTTP/1.1: both connections become
+/// a tunnel, which ends after a [time](ProxyBuilder::tunnel_timeout) without a byte. Requests to change to `h2c` are
+/// answered without the change, because later requests would pass by this proxy. `CONNECT` gets a 501.
 ///
 /// # Interim responses
 ///
-/// A body that the client sends only after `100 Continue` is asked for when an upstream of HTTP/1.1 does so, or after a second,
-/// because it need not; a final response before that ends the request without the body. Over HTTP/2 the upstream gets the body
-/// at once. Other interim responses, such as `103 Early Hints`, are not passed on, because hyper's server sends none.
+/// A body that the client sends only after `100 Continue` is asked for when an upstream of HTTP/1.1 does so, or after a
+/// second, because it need not; a final response before that ends the request without the body. Over HTTP/2 the
+/// upstream gets the body at once. Other interim responses, such as `103 Early Hints`, are not passed on, because
+/// hyper's server sends none.
 #[derive(Clone)]
 pub struct Proxy(Arc<ProxyShared>);
 
@@ -114,7 +116,8 @@ impl ProxyBuilder {
     ///
     /// # Errors
     ///
-    /// If an option has a value that it cannot have, or the upstream is one of `https:` and `upstream_tls` was not called.
+    /// If an option has a value that it cannot have, or the upstream is one of `https:` and `upstream_tls` was not
+    /// called.
     pub fn build(self) -> Result<Proxy, ConfigError> {
         let options = self.options()?;
         let upstream = self.upstream;

@@ -1,4 +1,5 @@
-//! The body of a request on its way to the upstream. Its first bytes are kept while the request may have to be sent again.
+//! The body of a request on its way to the upstream. Its first bytes are kept while the request may have to be sent
+//! again.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -38,8 +39,8 @@ struct Attempt {
     counted: Option<(BodyHold, Framing)>,
 }
 
-/// A body that the attempts to send a request share. Tells how far it is, so that a slow one is not mistaken for an upstream
-/// that does not answer.
+/// A body that the attempts to send a request share. Tells how far it is, so that a slow one is not mistaken for an
+/// upstream that does not answer.
 pub(crate) struct Upload {
     frames: AtomicUsize,
     ended: AtomicBool,
@@ -127,8 +128,8 @@ impl Upload {
         self.failed.get().copied()
     }
 
-    /// Keeps what is received from now on, as long as `room` has a permit for each byte. Does nothing once something was
-    /// received.
+    /// Keeps what is received from now on, as long as `room` has a permit for each byte. Does nothing once something
+    /// was received.
     pub(crate) fn keep_for_retry(&self, room: &Arc<Semaphore>) {
         let mut source = self.source();
         if self.frames() == 0 {

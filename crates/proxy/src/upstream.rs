@@ -18,9 +18,9 @@ use millstream::net::{ConnectError, Connector};
 use millstream::server::tls::rustls::pki_types::ServerName;
 
 /// The server behind a [`Proxy`](super::Proxy). Parsed from `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`; a prefix
-/// `h2c:` selects HTTP/2 without TLS, as in `h2c:HOST:PORT`. `https://HOST:PORT` (features `tls-ring` and `tls-aws-lc-rs`) is HTTP/2 or HTTP/1.1, as
-/// the server chooses ([RFC 7301](https://www.rfc-editor.org/rfc/rfc7301)); it needs
-/// `ProxyBuilder::upstream_tls`.
+/// `h2c:` selects HTTP/2 without TLS, as in `h2c:HOST:PORT`. `https://HOST:PORT` (features `tls-ring` and
+/// `tls-aws-lc-rs`) is HTTP/2 or HTTP/1.1, as the server chooses ([RFC 7301](https://www.rfc-editor.org/rfc/rfc7301));
+/// it needs `ProxyBuilder::upstream_tls`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Upstream {
     address: Address,

@@ -58,7 +58,8 @@ impl RedisBuilder {
     }
 
     /// Sets the maximum number of events that wait while Redis is unreachable or slow, at least 1; by default 4096.
-    /// Beyond that [`Hub::send`](millstream::sse::Hub::send) returns [`SendError::Full`](millstream::sse::SendError::Full).
+    /// Beyond that [`Hub::send`](millstream::sse::Hub::send) returns
+    /// [`SendError::Full`](millstream::sse::SendError::Full).
     pub fn queue(mut self, events: usize) -> Self {
         self.queue = events.max(1);
         self

@@ -50,11 +50,11 @@ use millstream::sse::{Event, SendError};
 ///   effect. In addition, each entry carries the number of its writer and of the append, and readers drop entries that
 ///   they have already seen. This guarantee fails only if other writers append more than
 ///   [`max_len`](RedisBuilder::max_len) events during one reconnection.
-/// * **No silent loss.** `Ok` from [`Hub::send`](millstream::sse::Hub::send) means that the event is queued in this process;
-///   it is lost if the process ends before Redis has it ([`flush`](Self::flush) waits for that). Confirmed events are
-///   as durable as Redis is configured: with `appendfsync always` they survive a crash, with the defaults not all of
-///   them. If Redis has lost or dropped events, readers that miss them get an event `gap`: when the last entry they
-///   received no longer exists, and when the numbers of a writer are not consecutive.
+/// * **No silent loss.** `Ok` from [`Hub::send`](millstream::sse::Hub::send) means that the event is queued in this
+///   process; it is lost if the process ends before Redis has it ([`flush`](Self::flush) waits for that). Confirmed
+///   events are as durable as Redis is configured: with `appendfsync always` they survive a crash, with the defaults
+///   not all of them. If Redis has lost or dropped events, readers that miss them get an event `gap`: when the last
+///   entry they received no longer exists, and when the numbers of a writer are not consecutive.
 /// * **Outages.** Streams stay open, and keep-alives continue. Sends wait in a [queue](RedisBuilder::queue), in order,
 ///   and continue when Redis is back; a full queue makes sends fail. Connecting is retried after 20 ms, up to 2 s, with
 ///   a random part. A reader that reconnects meanwhile and needs the log waits until Redis has been unreachable for the
@@ -76,8 +76,8 @@ use millstream::sse::{Event, SendError};
 /// event is not detected if no entry of its writer was seen before. Ids contain the clock of Redis. When one server
 /// replaces another, its clock must not be behind the old one by more than the duration of the switch.
 ///
-/// One hub appends for all hubs of a log, in its runtime. If that runtime is neither run nor dropped, for example between
-/// two calls of `block_on`, the sends of all hubs wait.
+/// One hub appends for all hubs of a log, in its runtime. If that runtime is neither run nor dropped, for example
+/// between two calls of `block_on`, the sends of all hubs wait.
 ///
 /// Other programs may append: `XADD news * data hello event greeting`; the other fields are `retry` in milliseconds and
 /// `comment`.

@@ -45,8 +45,8 @@ pub fn ranges<S: ReadAt, B>(source: S, request: &Request<B>) -> Response<RangesB
 /// | 405 | methods other than `GET` and `HEAD` |
 /// | 416 | no range lies within the length |
 ///
-/// The rules are those of [`files::Files`](crate::files). A `Range` with `If-Range` applies only if the tag is strong and
-/// equal, or the date is. Nothing is read before the body is polled, and nothing for `HEAD`.
+/// The rules are those of [`files::Files`](crate::files). A `Range` with `If-Range` applies only if the tag is strong
+/// and equal, or the date is. Nothing is read before the body is polled, and nothing for `HEAD`.
 ///
 /// ```
 /// # use std::io;
@@ -180,8 +180,8 @@ fn is_tag(value: &HeaderValue) -> bool {
         && !quoted[1..quoted.len() - 1].iter().any(|&byte| byte == b'"' || byte <= b' ' || byte == 0x7f)
 }
 
-/// Returns the time as `Last-Modified` requires: in whole seconds, not in the future. `None` before 1970 and after 9999,
-/// which HTTP cannot represent.
+/// Returns the time as `Last-Modified` requires: in whole seconds, not in the future. `None` before 1970 and after
+/// 9999, which HTTP cannot represent.
 pub(super) fn whole_seconds(time: SystemTime) -> Option<SystemTime> {
     const TOO_LATE: Duration = Duration::from_secs(253_402_300_800);
     let since = time.min(SystemTime::now()).duration_since(SystemTime::UNIX_EPOCH).ok()?;

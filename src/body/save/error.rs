@@ -103,7 +103,8 @@ impl SaveError {
         matches!(self.cause, Cause::Malformed(_))
     }
 
-    /// Returns whether the message has no digest, although [`Save::require_digest`](super::Save::require_digest) is set.
+    /// Returns whether the message has no digest, although [`Save::require_digest`](super::Save::require_digest) is
+    /// set.
     #[cfg(feature = "digest")]
     pub fn is_no_digest(&self) -> bool {
         matches!(self.cause, Cause::NoDigest)

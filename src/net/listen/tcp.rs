@@ -75,8 +75,8 @@ impl TcpListenerBuilder {
     }
 
     /// Sets whether listeners share the address (`SO_REUSEPORT`,
-    /// [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)) and its connections. Off by default. On macOS one
-    /// of them gets all connections; on Windows binding fails with `ErrorKind::Unsupported`.
+    /// [socket(7)](https://man7.org/linux/man-pages/man7/socket.7.html)) and its connections. Off by default. On macOS
+    /// one of them gets all connections; on Windows binding fails with `ErrorKind::Unsupported`.
     #[must_use]
     pub fn reuse_port(mut self, on: bool) -> Self {
         self.reuse_port = on;
@@ -90,8 +90,8 @@ impl TcpListenerBuilder {
     ///
     /// The kernel also counts time in which a slow peer's window closes repeatedly, so choose minutes, not seconds, for
     /// slow readers. [`server::serve`](crate::server::serve()) does not need the option: its
-    /// [`Limits::write_stall`](crate::server::Limits::write_stall) counts the bytes that the peer takes. It has no effect
-    /// on other systems than Linux.
+    /// [`Limits::write_stall`](crate::server::Limits::write_stall) counts the bytes that the peer takes. It has no
+    /// effect on other systems than Linux.
     #[must_use]
     pub fn send_timeout(mut self, limit: Duration) -> Self {
         self.send_timeout = Some(limit);

@@ -25,8 +25,8 @@ pub struct WriteHalf<'a, S = TcpStream>(&'a S);
 #[derive(Debug)]
 pub struct OwnedReadHalf<S = TcpStream>(Arc<S>);
 
-/// The writing half of a stream, from `into_split`. Dropping it is a `shutdown`: the stream ends behind the queued bytes,
-/// which are sent in the background.
+/// The writing half of a stream, from `into_split`. Dropping it is a `shutdown`: the stream ends behind the queued
+/// bytes, which are sent in the background.
 #[derive(Debug)]
 pub struct OwnedWriteHalf<S: Inner = TcpStream> {
     stream: Arc<S>,

@@ -15,8 +15,8 @@ const BODY: u32 = 1;
 /// The accepted bytes belong to a head. The lower bits have the place in it.
 const HEAD: u32 = 1 << 31;
 
-/// Bytes that hyper owes a stream. Counts nothing until [`reset`](Self::reset). Only the task of the connection uses it, so
-/// loads and stores suffice.
+/// Bytes that hyper owes a stream. Counts nothing until [`reset`](Self::reset). Only the task of the connection uses
+/// it, so loads and stores suffice.
 #[derive(Debug, Default)]
 pub struct Owed {
     place: AtomicU32,

@@ -42,7 +42,8 @@ impl PeerAddr for SocketAddr {
 
 #[cfg(unix)]
 impl PeerAddr for unix::SocketAddr {
-    /// Adds axum's `ConnectInfo` (feature `axum-08`), and an `Option<Credentials>` for tonic's services (feature `tonic-014`).
+    /// Adds axum's `ConnectInfo` (feature `axum-08`), and an `Option<Credentials>` for tonic's services (feature
+    /// `tonic-014`).
     #[allow(unused, reason = "used only with the features axum and tonic")]
     fn identify(&self, handle: &Handle, extensions: &mut Extensions) {
         #[cfg(feature = "axum-08")]

@@ -145,7 +145,8 @@ impl Stream {
         self.ingress.is_some() || !self.unread_bytes().is_empty()
     }
 
-    /// Returns whether received bytes are held, or a receive is under way, so that another reader of the socket misses some.
+    /// Returns whether received bytes are held, or a receive is under way, so that another reader of the socket misses
+    /// some.
     pub(super) fn has_received_ahead(&self) -> bool {
         self.ingress.as_ref().is_some_and(|ingress| !ingress.is_idle()) || !self.unread_bytes().is_empty()
     }

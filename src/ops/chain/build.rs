@@ -118,8 +118,8 @@ impl Chain {
         Self::default()
     }
 
-    /// Sets the base of relative paths of later steps; by default the working directory of the process. On other systems
-    /// than Linux, such paths cannot leave the directory.
+    /// Sets the base of relative paths of later steps; by default the working directory of the process. On other
+    /// systems than Linux, such paths cannot leave the directory.
     pub fn at<F: AsFd + Send + Sync + 'static>(mut self, dir: Arc<F>) -> Self {
         self.dir = Dir::of(dir);
         self

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The file operations do not depend on this module. Under the feature `uring-net`; without it `no_net` has the same
-//! functions, which do nothing. The queue has [`Sockets`](sockets::Sockets), passes completions on, and asks them for work at each turn.
+//! functions, which do nothing. The queue has [`Sockets`](sockets::Sockets), passes completions on, and asks them for
+//! work at each turn.
 
 #![allow(unsafe_code)]
 

@@ -143,7 +143,8 @@ impl MultishotRecv {
         matches!(self.get(key), Some(ReceiveState::Armed(_)))
     }
 
-    /// Handles a completion. After the last one of a receive it returns the receiver, to be dropped once no lock is held.
+    /// Handles a completion. After the last one of a receive it returns the receiver, to be dropped once no lock is
+    /// held.
     pub(in crate::ring) fn complete(
         &mut self,
         key: Key,

@@ -106,7 +106,8 @@ where
 {
     let conn_state = Arc::clone(adapter.conn_state());
     conn_state.handover.begin();
-    // Not with upgrades: after any request with `Upgrade`, hyper would give the stream away at the end of the connection.
+    // Not with upgrades: after any request with `Upgrade`, hyper would give the stream away at the end of the
+    // connection.
     let connection = protocols.one.serve_connection(stream, adapter);
     Box::pin(async move {
         let (begun, _) = conn_state.requests.counts();

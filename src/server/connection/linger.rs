@@ -47,9 +47,9 @@ async fn read_one<I: hyper::rt::Read + Unpin>(stream: &mut I, conn_state: &ConnS
     matches!(read, Poll::Ready(Ok(()))) && !buf.filled().is_empty()
 }
 
-/// Discards what the client sends until it ends the connection, within [`TIME`] and [`BYTES`] after the response was sent.
-/// The sending side was shut down before. Closing a socket with unread bytes resets it, and a client that is reset
-/// loses the unread response ([RFC 9112 §9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
+/// Discards what the client sends until it ends the connection, within [`TIME`] and [`BYTES`] after the response was
+/// sent. The sending side was shut down before. Closing a socket with unread bytes resets it, and a client that is
+/// reset loses the unread response ([RFC 9112 §9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)).
 pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, conn_state: &ConnState) {
     conn_state.mark_lingering();
     if drained(conn_state).await.is_err() {

@@ -87,8 +87,8 @@ impl Requests {
         self.counts().0
     }
 
-    /// Records that the body of a request was read to its end. A service may read it after its response, during the next
-    /// request.
+    /// Records that the body of a request was read to its end. A service may read it after its response, during the
+    /// next request.
     pub(in crate::server) fn arrived(&self, request: u32) {
         if self.counts().0 == request {
             self.arriving.store(false, Ordering::Relaxed);

@@ -109,8 +109,8 @@ impl TlsBuilder {
         self
     }
 
-    /// Sends the OCSP response in a file (DER, RFC 6960) with the certificate added last, to clients that ask for it. Its
-    /// contents and age are not checked: another program keeps it up to date, for instance `openssl ocsp`.
+    /// Sends the OCSP response in a file (DER, RFC 6960) with the certificate added last, to clients that ask for it.
+    /// Its contents and age are not checked: another program keeps it up to date, for instance `openssl ocsp`.
     pub fn ocsp_file(mut self, response: impl Into<PathBuf>) -> Self {
         let response = Some(response.into());
         match self.identities.last_mut() {
@@ -161,8 +161,8 @@ impl TlsBuilder {
         self
     }
 
-    /// Makes the server create the file of [`ticket_keys`](Self::ticket_keys) if there is none, with mode 0600, and put a
-    /// new key first when the file is older than `age`. Two older keys are kept. The file is checked with the others,
+    /// Makes the server create the file of [`ticket_keys`](Self::ticket_keys) if there is none, with mode 0600, and put
+    /// a new key first when the file is older than `age`. Two older keys are kept. The file is checked with the others,
     /// every minute without [`reload_every`](Self::reload_every).
     ///
     /// If the file cannot be replaced, the old keys stay in use, and an error is logged.

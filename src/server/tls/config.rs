@@ -17,8 +17,8 @@ use crate::counters::{Counter, count};
 #[cfg(ktls)]
 use crate::sys::caps::{Capabilities, Support};
 
-/// TLS configuration for [`Server::tls`](crate::server::Server::tls): a certificate chain and its key. Clones share it: a
-/// reload applies to all servers that use it.
+/// TLS configuration for [`Server::tls`](crate::server::Server::tls): a certificate chain and its key. Clones share it:
+/// a reload applies to all servers that use it.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -137,7 +137,8 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// As [`TlsBuilder::build`](super::TlsBuilder::build), and if there are no files. The previous configuration stays in use.
+    /// As [`TlsBuilder::build`](super::TlsBuilder::build), and if there are no files. The previous configuration stays
+    /// in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         let mut sources = lock(&self.shared.sources);
         self.read(sources.as_mut().filter(|sources| sources.has_files()).ok_or(TlsError::NoFiles)?)

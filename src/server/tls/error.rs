@@ -65,8 +65,8 @@ impl Error for TlsError {
     }
 }
 
-/// The kind of the source if a file cannot be read; `InvalidInput` for options that are wrong or missing; `InvalidData` for
-/// contents that cannot be used; else `Other`.
+/// The kind of the source if a file cannot be read; `InvalidInput` for options that are wrong or missing; `InvalidData`
+/// for contents that cannot be used; else `Other`.
 impl From<TlsError> for io::Error {
     fn from(error: TlsError) -> Self {
         let kind = match &error {

@@ -21,7 +21,8 @@ const TICK: Duration = Duration::from_millis(250);
 const TICK_MIN: Duration = Duration::from_millis(10);
 /// Time for the owners of a connection that was reset at the deadline to drop it.
 const PATIENCE: Duration = TICK;
-/// Time without a request after which an HTTP/1 connection frees hyper's state. Connections under load never wait as long.
+/// Time without a request after which an HTTP/1 connection frees hyper's state. Connections under load never wait as
+/// long.
 const HIBERNATE_AFTER: Duration = Duration::from_secs(1);
 /// Connections checked before other tasks may run.
 const AT_ONCE: usize = 512;

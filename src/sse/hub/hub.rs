@@ -83,8 +83,8 @@ use crate::sse::stats::HubStats;
 /// Over HTTP/1 on [`serve`](crate::server::serve()), the hub writes to the connections of its readers itself: one task
 /// for each worker thread sends to its part of them in one pass, all waiting events of a reader in one call. Such a
 /// reader has neither hyper's state nor a wake-up for each event. That needs a service whose response body is
-/// [`EventBody`], or [`HubBuilder::past_layers`] if the body is inside another type, such as axum's `Body`. Otherwise it
-/// is polled by the task of its connection, as over HTTP/2 and TLS. [`HubStats::direct`] tells how many readers are
+/// [`EventBody`], or [`HubBuilder::past_layers`] if the body is inside another type, such as axum's `Body`. Otherwise
+/// it is polled by the task of its connection, as over HTTP/2 and TLS. [`HubStats::direct`] tells how many readers are
 /// written to directly.
 ///
 /// # Slow readers
@@ -207,8 +207,8 @@ impl Hub {
         })
     }
 
-    /// Returns a body that continues after the event with the id `last`, or starts with the next event; not compressed. For
-    /// responses other than those of [`subscribe`](Self::subscribe): set the content type to `text/event-stream`.
+    /// Returns a body that continues after the event with the id `last`, or starts with the next event; not compressed.
+    /// For responses other than those of [`subscribe`](Self::subscribe): set the content type to `text/event-stream`.
     ///
     /// # Errors
     ///

@@ -17,7 +17,8 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Disables response buffering in nginx and compatible proxies.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Answers a request for the events of the hub `shared`. `subscribe` returns the reader behind an id, compressed or not.
+/// Answers a request for the events of the hub `shared`. `subscribe` returns the reader behind an id, compressed or
+/// not.
 pub(super) fn answer(
     shared: &HubShared,
     method: &Method,

@@ -49,8 +49,8 @@ pub trait Log: Send + Sync + fmt::Debug + 'static {
     fn append(&self, event: Event) -> Result<(), SendError>;
 
     /// Compares `id` with `other`, which is an id of the log: `Less` means that `id` was assigned earlier. `None` if
-    /// `id` is not an id of the log, or if the log knows that it has not assigned it. A reader may have sent any text as
-    /// `id`; only its length, line breaks and NUL were checked.
+    /// `id` is not an id of the log, or if the log knows that it has not assigned it. A reader may have sent any text
+    /// as `id`; only its length, line breaks and NUL were checked.
     ///
     /// A reader may have an id that another hub has delivered and this one has not yet, or that this hub no longer
     /// holds. The method must be fast, because it is called under a lock. Its result may change only when `id` is

@@ -36,8 +36,8 @@ pub(crate) fn send(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], more: bool) -
     Ok(sent?)
 }
 
-/// Slices that are together no longer than this are copied and sent as one: that costs less than a message header, which
-/// the kernel reads and checks.
+/// Slices that are together no longer than this are copied and sent as one: that costs less than a message header,
+/// which the kernel reads and checks.
 const JOIN_MAX: usize = 512;
 
 /// As [`send`], for slices of `len` bytes, which may be copied first.
@@ -61,7 +61,8 @@ pub(crate) fn send_file(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u6
     Ok(without_sigpipe(|| retry_on_intr(|| rustix::fs::sendfile(socket, file, Some(&mut at), len)))?)
 }
 
-/// Receives into `spare`, whose first bytes are then initialised. With `peeks` the bytes stay in the socket (`MSG_PEEK`).
+/// Receives into `spare`, whose first bytes are then initialised. With `peeks` the bytes stay in the socket
+/// (`MSG_PEEK`).
 #[inline]
 pub(super) fn receive_uninit(socket: BorrowedFd<'_>, spare: &mut [MaybeUninit<u8>], peeks: bool) -> io::Result<usize> {
     let flags = RecvFlags::DONTWAIT | if peeks { RecvFlags::PEEK } else { RecvFlags::empty() };

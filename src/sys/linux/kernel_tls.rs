@@ -20,8 +20,8 @@ const TLS_TX: c_int = 1;
 const TLS_SET_RECORD_TYPE: c_int = 1;
 const TLS_1_3: u16 = 0x0304;
 
-/// The oldest kernel on which the tests pass. On 6.1 some transfers stop: before Linux 6.5 `sendfile` may leave its last
-/// record open.
+/// The oldest kernel on which the tests pass. On 6.1 some transfers stop: before Linux 6.5 `sendfile` may leave its
+/// last record open.
 const OLDEST: (u32, u32) = (6, 12);
 /// The first kernel that replaces keys.
 const REPLACES_KEYS: (u32, u32) = (6, 14);

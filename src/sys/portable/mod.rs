@@ -1,6 +1,6 @@
-//! The twin of `sys` for systems other than Linux: the same functions, by std, tokio, socket2 and
-//! cap-primitives, and poll(2) by rustix. It promises the same
-//! answers, not the same speed. `--cfg millstream_portable` chooses it on Linux, where the tests of the crate run by it.
+//! The twin of `sys` for systems other than Linux: the same functions, by std, tokio, socket2 and cap-primitives, and
+//! poll(2) by rustix. It promises the same answers, not the same speed. `--cfg millstream_portable` chooses it on
+//! Linux, where the tests of the crate run by it.
 //!
 //! Functions that exist only on Linux return a neutral value (no statistics, no window of memory, `WouldBlock` for
 //! reads that must not wait), or fail with `ErrorKind::Unsupported` and a message that begins with "portable build".

@@ -47,8 +47,8 @@ pub(crate) enum Links {
 }
 
 /// Opens `path` for reading, resolved strictly beneath `dir`: component by component, each from the open directory
-/// before it. Escapes fail with `EXDEV`. With `cached`, fails with `WouldBlock`. A FIFO opens without waiting: check the
-/// file type.
+/// before it. Escapes fail with `EXDEV`. With `cached`, fails with `WouldBlock`. A FIFO opens without waiting: check
+/// the file type.
 pub(crate) fn open_beneath(dir: BorrowedFd<'_>, path: &Path, links: Links, cached: bool) -> io::Result<OwnedFd> {
     if cached {
         return Err(io::ErrorKind::WouldBlock.into());

@@ -15,9 +15,9 @@ use super::token::Token;
 use millstream::net::SendStrategy;
 use millstream::server::Trusted;
 
-/// Sends a share of the responses by a given [path](millstream::net::SendStrategy) instead of the listener's, and disables a
-/// path while it is slow or fails. Built by a [builder](Self::builder), changed by a [handle](Self::handle). All paths
-/// send the same bytes, within the same limits.
+/// Sends a share of the responses by a given [path](millstream::net::SendStrategy) instead of the listener's, and
+/// disables a path while it is slow or fails. Built by a [builder](Self::builder), changed by a [handle](Self::handle).
+/// All paths send the same bytes, within the same limits.
 ///
 /// ```no_run
 /// # #[cfg(feature = "axum")]

@@ -102,7 +102,8 @@ async fn bytes_that_the_server_has_not_read_are_no_silence_of_the_client() {
     }
 }
 
-/// A tunnel is idle without a byte that its service takes: one that never reads is not kept for what its client has sent.
+/// A tunnel is idle without a byte that its service takes: one that never reads is not kept for what its client has
+/// sent.
 #[tokio::test(start_paused = true)]
 async fn a_tunnel_whose_service_reads_nothing_is_idle() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

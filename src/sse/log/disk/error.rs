@@ -105,8 +105,8 @@ impl fmt::Display for DiskError {
     }
 }
 
-/// The kind of the source of [`DiskError::Io`]; `ResourceBusy` for a directory in use, `InvalidData` for a damaged record,
-/// `NotFound` for a directory that was removed, else `Other`.
+/// The kind of the source of [`DiskError::Io`]; `ResourceBusy` for a directory in use, `InvalidData` for a damaged
+/// record, `NotFound` for a directory that was removed, else `Other`.
 impl From<DiskError> for io::Error {
     fn from(error: DiskError) -> Self {
         let kind = match &error {

@@ -61,8 +61,8 @@ const READS: usize = 4;
 /// # Guarantees
 ///
 /// * **No loss.** `Ok` from [`Hub::send`](crate::sse::Hub::send) means that the event is queued in this process.
-///   [`flush`](Self::flush) waits until it is in the log, which is also before a reader gets it. Such events survive the
-///   process, and by [default](DiskBuilder::durability) a power cut.
+///   [`flush`](Self::flush) waits until it is in the log, which is also before a reader gets it. Such events survive
+///   the process, and by [default](DiskBuilder::durability) a power cut.
 /// * **One commit for many events.** Everything that was sent while a commit runs is in the next one: one write and one
 ///   sync, of all hubs and threads together, up to 8 MiB or the end of the segment.
 /// * **Recovery.** Opening the log reads the last segment and truncates it after the last complete record. If a record

@@ -28,8 +28,8 @@ use crate::sys::file::Access;
 /// Minimum length of a page that is mapped. A shorter one is copied.
 const MAP_MIN: usize = 32 << 10;
 
-/// Returns the page after `after`, up to and including `upto`, of approximately `most` bytes. `None` if the log does not
-/// have these events yet.
+/// Returns the page after `after`, up to and including `upto`, of approximately `most` bytes. `None` if the log does
+/// not have these events yet.
 pub(super) fn page(shared: &DiskShared, after: u64, upto: u64, most: usize) -> Result<Option<Replay>, DiskError> {
     let mut want = after + 1;
     let mut missed = 0;

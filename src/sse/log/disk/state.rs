@@ -28,7 +28,8 @@ pub struct DiskState {
     pub queued_bytes: usize,
     /// Number of committed appends.
     pub appended: u64,
-    /// Number of commits: each is a write and, unless the [durability](super::DiskBuilder::durability) is `None`, a sync.
+    /// Number of commits: each is a write and, unless the [durability](super::DiskBuilder::durability) is `None`, a
+    /// sync.
     pub commits: u64,
     /// Number of appends that were given up: because the log failed, its hubs were closed while the disk was full, or
     /// the runtime ended.

@@ -49,8 +49,8 @@ mod mapped {
             unsafe { mmap(at.cast(), len, ProtFlags::READ, kind | MapFlags::FIXED, file, offset) }
         };
         match map(MapFlags::SHARED) {
-            // Before Linux 6.7 a file that is sealed against writing cannot be shared. A private mapping that no process
-            // writes to has the same pages.
+            // Before Linux 6.7 a file that is sealed against writing cannot be shared. A private mapping that no
+            // process writes to has the same pages.
             Err(Errno::PERM) => map(MapFlags::PRIVATE)?,
             mapped => mapped?,
         };
