@@ -43,26 +43,26 @@ use millstream::body::DirectBody;
 ///
 /// # Bodies
 ///
-/// A chunk that arrives is sent on in the same turn, both ways, with backpressure. Chunks of a response of HTTP/1.1
-/// that arrive together are sent on as one. After the head of the response an upload to an upstream of HTTP/1.1
-/// continues only as the client reads. On HTTP/1.1, without TLS, the rest of a body with a `Content-Length` is moved
-/// from socket to socket by [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) once hyper holds none of
-/// it and 16 KiB are left.
+/// In both directions an arriving chunk is sent on in the same turn, with backpressure. Chunks of an HTTP/1.1 response
+/// that arrive together are sent on as one. After the head of the response, an upload to an HTTP/1.1 upstream continues
+/// only as fast as the client reads the response. On HTTP/1.1, without TLS, the rest of a body with a `Content-Length`
+/// is moved from socket to socket by [splice(2)](https://man7.org/linux/man-pages/man2/splice.2.html) once hyper holds
+/// none of it and 16 KiB are left.
 ///
 /// # Header fields
 ///
 /// Connection fields are removed in both directions ([RFC 9110
-/// §7.6.1](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1)). Requests get `Via`, `X-Forwarded-For` with the
-/// address of the client appended, `X-Forwarded-Proto` with the [scheme](ProxyBuilder::scheme) of its connection, if
-/// asked for [`Forwarded`](ProxyBuilder::forwarded), and keep their `Host`. Responses get `Via` and the fields of
-/// [`response_header`](ProxyBuilder::response_header). The fields are of use to the upstream only if it trusts this
-/// proxy alone. Others that clients can invent are passed on as they come, such as `X-Forwarded-Host`,
-/// `X-Forwarded-Port` and `X-Real-IP`: a layer removes them if the upstream would believe them. Servers of CGI, WSGI
-/// and PHP take `_` in a name for `-`: `X_Forwarded_For` and `X_Forwarded_Proto` are removed, in all spellings, and
-/// other names with `_` are passed on.
+/// §7.6.1](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1)). Requests keep their `Host`. They get `Via`,
+/// `X-Forwarded-For` with the address of the client appended, `X-Forwarded-Proto` with the
+/// [scheme](ProxyBuilder::scheme) of its connection, and optionally [`Forwarded`](ProxyBuilder::forwarded). Responses
+/// get `Via` and the fields of [`response_header`](ProxyBuilder::response_header). The upstream may rely on these
+/// fields only if all its requests come through this proxy. Other fields that clients can forge, such as
+/// `X-Forwarded-Host`, `X-Forwarded-Port` and `X-Real-IP`, are passed on unchanged: remove them in a layer if the
+/// upstream trusts them. CGI, WSGI and PHP servers treat `_` in a name as `-`: `X_Forwarded_For` and
+/// `X_Forwarded_Proto` are removed, in all spellings, and other names with `_` are passed on.
 ///
-/// Equal values of `Content-Length` become one number. A request with different or invalid ones gets a 400, and a
-/// response becomes a 502.
+/// Equal values of `Content-Length` become one number. If the values differ or are invalid, a request is answered with
+/// 400, and a response is replaced by 502.
 ///
 /// `OPTIONS` and `TRACE` are answered here when their `Max-Forwards` is 0
 /// ([RFC 9110 §7.6.2](https://www.rfc-editor.org/rfc/rfc9110#section-7.6.2)).
@@ -80,9 +80,10 @@ use millstream::body::DirectBody;
 /// the stream reset.
 ///
 /// Requests above the [limits](ProxyBuilder::requests), or while the [circuit](ProxyBuilder::breaker) is open, get a
-/// 503. The limits are those of all clients together: what one client may take is bounded by the [connections of an
-/// address](millstream::server::Limits::per_address) and the [streams](millstream::server::Limits::http2_streams) of
-/// each. A `Host` other than the name in the client's TLS handshake is passed on; the upstream may answer it with 421.
+/// 503. These limits apply to all clients together. A single client is limited by the [connections of an
+///      address](millstream::server::Limits::per_address) and the [streams](millstream::server::Limits::http2_streams)
+///      of each. A `Host` other than the name in the client's TLS handshake is passed on; the upstream may answer it
+///      with 421.
 ///
 /// A request is sent again, over a new connection or the one that HTTP/2 shares, in two cases:
 ///
@@ -92,20 +93,20 @@ use millstream::body::DirectBody;
 /// - A kept connection or its stream fails before the head of the response is complete, and the request is idempotent
 ///   ([RFC 9110 §9.2.2](https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2)). Once.
 ///
-/// For this the first 64 KiB of a body are kept until the head of the response, in requests over HTTP/2 and in
-/// idempotent ones over a kept connection; at most 16 MiB for all requests of a proxy. A request whose body is longer
-/// when it fails, or finds no room, is not sent again.
+/// For this purpose up to 64 KiB of a request body are kept until the head of the response arrives. This applies to
+/// requests over HTTP/2 and to idempotent requests over a kept connection, with at most 16 MiB for all requests of a
+/// proxy. A request is not sent again if more of its body was received, or if there was no room to keep it.
 ///
 /// # Upgrades
 ///
 /// Protocol changes of HTTP/1.1, such as WebSockets, are passed on to an upstream of HTTP/1.1: both connections become
 /// a tunnel, which ends after a [time](ProxyBuilder::tunnel_timeout) without a byte. Requests to change to `h2c` are
-/// answered without the change, because later requests would pass by this proxy. `CONNECT` gets a 501.
+/// answered without the change, because later requests would bypass this proxy. `CONNECT` gets a 501.
 ///
 /// # Interim responses
 ///
-/// A body that the client sends only after `100 Continue` is asked for when an upstream of HTTP/1.1 does so, or after a
-/// second, because it need not; a final response before that ends the request without the body. Over HTTP/2 the
+/// If the client waits for `100 Continue`, it gets one when an HTTP/1.1 upstream sends one, or after one second,
+/// because an upstream need not send one. A final response before that ends the request without the body. An HTTP/2
 /// upstream gets the body at once. Other interim responses, such as `103 Early Hints`, are not passed on, because
 /// hyper's server sends none.
 #[derive(Clone)]
@@ -116,8 +117,7 @@ impl ProxyBuilder {
     ///
     /// # Errors
     ///
-    /// If an option has a value that it cannot have, or the upstream is one of `https:` and `upstream_tls` was not
-    /// called.
+    /// If an option has an invalid value, or if the upstream is `https:` and `upstream_tls` was not called.
     pub fn build(self) -> Result<Proxy, ConfigError> {
         let options = self.options()?;
         let upstream = self.upstream;
@@ -143,7 +143,7 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// If the upstream is one of `https:`, for which [`builder`](Self::builder) has an option that is needed.
+    /// If the upstream is `https:`, which needs an option of [`builder`](Self::builder).
     pub fn new(upstream: Upstream) -> Result<Self, ConfigError> {
         Self::builder(upstream).build()
     }
@@ -209,7 +209,7 @@ where
             let mut response = answered.unwrap_or_else(RequestFailure::into_response);
             let is_read = upload.map_or(!has_body, |upload| upload.has_ended());
             if !is_read && version < Version::HTTP_2 && response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                // hyper closes the connection if the rest of the body is not there when the response ends.
+                // hyper closes the connection if the rest of the body has not arrived when the response ends.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             // The version is that of the client's connection.

@@ -16,7 +16,7 @@ use super::origin::Origin;
 use super::request_body::{BoxError, OutBody, Upload};
 use millstream::internal::identity;
 
-/// A request for the upstream, whatever version that speaks: the target is a path, and the host is in its field.
+/// A request for the upstream, independent of its HTTP version: the target is a path, and the host is in `Host`.
 pub(crate) struct Outgoing {
     pub(crate) request: Request<OutBody>,
     pub(crate) upload: Option<Arc<Upload>>,
@@ -54,7 +54,7 @@ impl Outgoing {
         }
         let may_change = origin.has_http1() && version == Version::HTTP_11;
         let protocol = fields::upgrade(request.headers()).filter(|_| may_change);
-        // A client of IPv4 may have come by a socket of IPv6.
+        // An IPv4 client may have connected to an IPv6 socket.
         let peer = identity::peer(request.extensions()).map(|peer| peer.to_canonical());
         let is_tls = identity::connection(request.extensions()).is_some_and(|connection| connection.is_tls());
         let by_connection = HeaderValue::from_static(if is_tls { "https" } else { "http" });
@@ -69,7 +69,7 @@ impl Outgoing {
         let (mut parts, body) = request.into_parts();
         let (body, upload) = OutBody::new(body);
         if upload.is_none() && parts.headers.contains_key(CONTENT_LENGTH) {
-            // If a layer has read the body, the upstream would take the next request for it.
+            // If a layer has read the body, the upstream would otherwise treat the next request as the body.
             parts.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         let mut request = Request::from_parts(parts, body);
@@ -84,7 +84,7 @@ impl Outgoing {
 /// §4.2.3).
 fn rooted(path: &PathAndQuery) -> PathAndQuery {
     match path.as_str() {
-        // Also how http shows the empty path, which is no path of a target.
+        // The http crate also returns this for an empty path, which is not valid in a request target.
         "/" => PathAndQuery::from_static("/"),
         text if text.starts_with('?') => format!("/{text}").parse().expect("internal: a path"),
         _ => path.clone(),
@@ -104,7 +104,7 @@ fn hold(request: &mut Request<OutBody>) {
     });
 }
 
-/// Makes a request one of HTTP/1.1, which names the host in its field.
+/// Turns a request into an HTTP/1.1 request, with the host in `Host`.
 pub(crate) fn into_http1(request: &mut Request<OutBody>, origin: &Origin) {
     *request.version_mut() = Version::HTTP_11;
     if let Some(host) = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
@@ -123,10 +123,10 @@ pub(crate) fn into_http1(request: &mut Request<OutBody>, origin: &Origin) {
     }
 }
 
-/// Makes a request one of HTTP/2, which names the host in its target.
+/// Turns a request into an HTTP/2 request, with the host in its target.
 pub(crate) fn into_http2(request: &mut Request<OutBody>, origin: &Origin) {
     *request.version_mut() = Version::HTTP_2;
-    // hyper does not tell of interim responses: a body that waits for one is sent.
+    // hyper does not report interim responses here, so a body that waits for one is sent at once.
     request.extensions_mut().clear();
     let fields = request.headers_mut();
     fields.remove(TRANSFER_ENCODING);

@@ -35,12 +35,12 @@ struct Attempt {
     number: u32,
     /// Bytes that an earlier attempt received.
     again: Option<Bytes>,
-    /// Where the bytes are counted with which hyper sends it.
+    /// Counts the bytes as which hyper sends the body.
     counted: Option<(BodyHold, Framing)>,
 }
 
-/// A body that the attempts to send a request share. Tells how far it is, so that a slow one is not mistaken for an
-/// upstream that does not answer.
+/// A request body, shared by all attempts to send the request. Reports its progress, so that a slow upload is not
+/// mistaken for an upstream that does not answer.
 pub(crate) struct Upload {
     frames: AtomicUsize,
     ended: AtomicBool,
@@ -63,10 +63,10 @@ struct Kept {
     room: OwnedSemaphorePermit,
 }
 
-/// Time that an upstream has to say whether it wants the body, because it may not say so (RFC 9110 §10.1.1).
+/// Time that an upstream has to request the body by `100 Continue`; it need not do so (RFC 9110 §10.1.1).
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Until the upstream wants the body. The client is told to continue when its body is polled.
+/// A body that is held until the upstream requests it. The client gets `100 Continue` when its body is polled.
 struct HeldBody {
     wanted: oneshot::Receiver<()>,
     limit: Pin<Box<Sleep>>,
@@ -75,7 +75,7 @@ struct HeldBody {
 impl HeldBody {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match Pin::new(&mut self.wanted).poll(cx) {
-            // Or the upstream cannot say so.
+            // The sender may also be dropped: then the upstream cannot request the body.
             Poll::Ready(_) => Poll::Ready(()),
             Poll::Pending => self.limit.as_mut().poll(cx),
         }
@@ -138,12 +138,12 @@ impl Upload {
         }
     }
 
-    /// Keeps no bytes any more.
+    /// Stops keeping bytes, and drops the kept ones.
     pub(crate) fn settle(&self) {
         self.source().kept = None;
     }
 
-    /// Returns the whole body for another attempt, and ends the others; `None` if bytes of it are lost.
+    /// Returns the whole body for another attempt, and ends earlier attempts; `None` if received bytes were not kept.
     pub(crate) fn again(self: &Arc<Self>) -> Option<OutBody> {
         let mut source = self.source();
         let data = match self.frames() {
@@ -206,7 +206,7 @@ impl OutBody {
         (Self(Some(Attempt { upload: Arc::clone(&upload), number: 0, again: None, counted: None })), Some(upload))
     }
 
-    /// Holds the body back until what is returned is used or dropped, at most for a second.
+    /// Holds the body back until the returned sender is used or dropped, at most for a second.
     pub(crate) fn hold(&mut self) -> oneshot::Sender<()> {
         let (want, wanted) = oneshot::channel();
         if let Some(attempt) = &mut self.0 {
@@ -215,7 +215,7 @@ impl OutBody {
         want
     }
 
-    /// Counts the bytes with which hyper sends the body by a connection.
+    /// Counts the bytes as which hyper sends the body over a connection.
     pub(crate) fn count_in(&mut self, hold: &BodyHold, framing: Framing) {
         if let Some(attempt) = &mut self.0 {
             attempt.counted = Some((hold.clone(), framing));

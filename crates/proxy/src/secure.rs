@@ -18,12 +18,12 @@ use millstream::net::TcpStream;
 const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
 
-/// How connections are secured. The sessions are those of the configuration, also of its clones.
+/// TLS configuration of connections to the upstream. Clones of the configuration share its sessions.
 #[derive(Clone)]
 pub(crate) struct Secure {
     name: ServerName<'static>,
     any: Arc<ClientConfig>,
-    /// For changes of the protocol, which HTTP/1.1 alone has.
+    /// For changes of the protocol, which only HTTP/1.1 supports.
     http1: Option<Arc<ClientConfig>>,
 }
 
@@ -50,7 +50,7 @@ impl Secure {
         self.any.alpn_protocols.iter().any(|name| name == HTTP2)
     }
 
-    /// Shakes hands; with `http1`, for HTTP/1.1 only.
+    /// Performs the handshake; with `http1`, offers HTTP/1.1 only.
     pub(crate) async fn connect(&self, stream: TcpStream, http1: bool) -> io::Result<Secured> {
         let config = self.http1.as_ref().filter(|_| http1).unwrap_or(&self.any);
         let stream = TlsConnector::from(Arc::clone(config)).connect(self.name.clone(), stream).await?;
@@ -68,7 +68,7 @@ impl fmt::Debug for Secure {
 #[derive(Debug)]
 pub(crate) struct Secured {
     stream: Box<TlsStream<TcpStream>>,
-    /// Bytes that were received and given back.
+    /// Received bytes that a reader gave back.
     unread: Vec<u8>,
 }
 

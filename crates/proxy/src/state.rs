@@ -1,4 +1,4 @@
-//! What an operator sees of a proxy.
+//! State of a proxy, for operators.
 
 /// State of a [`Proxy`](super::Proxy), from [`Proxy::state`](super::Proxy::state).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -6,7 +6,7 @@
 pub struct ProxyState {
     /// Requests at the upstream, up to the ends of their responses; tunnels too.
     pub in_progress: usize,
-    /// Requests that [wait](super::ProxyBuilder::queue) for one of those to end.
+    /// Requests that [wait](super::ProxyBuilder::queue) for another one to end.
     pub waiting: usize,
     /// Requests answered with 503 since the start, because too many were in progress.
     pub refused: u64,

@@ -37,7 +37,7 @@ macro_rules! inner {
 pub(crate) use inner;
 
 impl Stream {
-    /// Returns whether the bytes on the socket are those of the stream, so that they can be moved.
+    /// Returns whether the stream is unencrypted, so that bytes can be moved from socket to socket.
     pub(crate) fn is_plain(&self) -> bool {
         #[cfg(feature = "__tls")]
         return !matches!(self, Self::Tls(_));

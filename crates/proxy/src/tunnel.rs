@@ -23,8 +23,8 @@ use millstream::net::UnixStream;
 /// Maximum silence once one side has sent its end: the other may have gone too, or may send the rest.
 const PARTING: Duration = Duration::from_secs(10);
 
-/// Relays both ways between a client and the upstream, once both have changed, until both have ended or none has sent
-/// anything for `limit`. Keeps the place of the request.
+/// Relays in both directions between a client and the upstream, once both have changed their protocol. Ends when both
+/// have ended, or neither has sent anything for `limit`. Keeps the place of the request.
 pub(crate) async fn tunnel(client: OnUpgrade, upstream: OnUpgrade, limit: Duration, _place: RequestPlace) {
     let (client, upstream) = match (client.await, upstream.await) {
         (Ok(client), Ok(upstream)) => (client, upstream),

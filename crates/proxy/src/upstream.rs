@@ -36,7 +36,7 @@ enum Address {
     Unix(PathBuf),
 }
 
-/// What is spoken on a connection.
+/// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Speaks {
     Http1,
@@ -109,7 +109,7 @@ impl Upstream {
         false
     }
 
-    /// Returns the name or address that the certificate has to have.
+    /// Returns the name or address that the certificate must have.
     #[cfg(feature = "__tls")]
     pub(crate) fn server_name(&self) -> Option<ServerName<'static>> {
         let host = self.authority.host();
