@@ -149,8 +149,7 @@ macro_rules! reads {
             ///
             /// # Errors
             ///
-            /// `ErrorKind::Unsupported` if `interest` has neither, and the errors of [`readable`](Self::readable) and
-            /// [`writable`](Self::writable).
+            /// `ErrorKind::Unsupported` if `interest` has neither, and the errors of `readable` and `writable`.
             ///
             /// # Cancel safety
             ///
