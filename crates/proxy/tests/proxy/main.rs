@@ -42,7 +42,7 @@ use testkit::{HANGS, lacks, noise, skip};
 /// Returns a proxy in front of `to`, which speaks HTTP/2 if `h2`.
 fn plan(to: SocketAddr, h2: bool) -> ProxyBuilder {
     let upstream: Upstream = format!("{}{to}", if h2 { "h2c:" } else { "" }).parse().unwrap();
-    Proxy::builder(upstream).timeout(HANGS)
+    Proxy::builder(upstream).timeout(HANGS).connect_timeout(HANGS)
 }
 
 /// Starts a proxy.

@@ -54,7 +54,7 @@ fn trusting(alpn: &[&str]) -> Arc<ClientConfig> {
 }
 
 fn secured(to: SocketAddr, config: Arc<ClientConfig>) -> ProxyBuilder {
-    Proxy::builder(format!("https://{to}").parse().unwrap()).upstream_tls(config).timeout(HANGS)
+    Proxy::builder(format!("https://{to}").parse().unwrap()).upstream_tls(config).timeout(HANGS).connect_timeout(HANGS)
 }
 
 /// Serves over TLS. Returns the number of connections.
