@@ -23,9 +23,9 @@ where
     let (mut finishes, mut leave) = (false, Leave::default());
     let mut cut = CutOnDrop(Some(conn_state));
     let ended = poll_fn(|cx| {
-        // A late head may have become complete meanwhile; the request is then answered.
+        // A late head may have become a request meanwhile, which is answered, or has been.
         let phase = match conn_state.phase() {
-            ShutdownPhase::TimedOut if finishes || conn_state.requests.counts().1 > 0 => ShutdownPhase::Finish,
+            ShutdownPhase::TimedOut if finishes || !conn_state.is_late() => ShutdownPhase::Finish,
             phase => phase,
         };
         if phase >= last {

@@ -34,7 +34,9 @@ pub(in crate::server) struct ConnState {
     /// HTTP/1: whether a response waits for the connection to become a tunnel.
     switching: AtomicBool,
     draining: AtomicBool,
-    /// Whether the last response is complete and further bytes of the client are discarded.
+    /// The number of requests after which a head was late.
+    late_after: AtomicU32,
+    /// Whether the last request was completely answered, and further bytes from the client are discarded.
     lingers: AtomicBool,
     ended: AtomicBool,
     /// The number of requests after which the connection should hibernate: free the memory that it needs only during a
@@ -82,6 +84,7 @@ impl ConnState {
             sealed: AtomicBool::new(false),
             switching: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            late_after: AtomicU32::new(0),
             lingers: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             hibernate_after: AtomicU32::new(0),
@@ -162,6 +165,17 @@ impl ConnState {
         {
             waker.wake_by_ref();
         }
+    }
+
+    /// Ends a connection because the head behind its first `requests` is late, unless one has begun meanwhile.
+    pub(in crate::server) fn time_out(&self, requests: u32) {
+        self.late_after.store(requests, Ordering::Relaxed);
+        self.raise(ShutdownPhase::TimedOut);
+    }
+
+    /// Returns whether the head that [was late](Self::time_out) has not become a request.
+    pub(in crate::server) fn is_late(&self) -> bool {
+        self.requests.counts() == (self.late_after.load(Ordering::Relaxed), 0)
     }
 
     /// Asks a connection without a request, after its first `requests`, to free its memory until the next one.

@@ -284,7 +284,10 @@ impl Entry {
             CheckVerdict::Unheeded if !is_draining || facts.phase > ShutdownPhase::Finish => conn_state.abort(),
             CheckVerdict::HeadLate { begun } => {
                 count(Counter::HeadsTooSlow, 1);
-                conn_state.raise(if begun { ShutdownPhase::TimedOut } else { ShutdownPhase::Finish });
+                match begun {
+                    true => conn_state.time_out(facts.requests.0),
+                    false => conn_state.raise(ShutdownPhase::Finish),
+                }
             }
             CheckVerdict::Idle => {
                 count(Counter::IdleEnded, 1);

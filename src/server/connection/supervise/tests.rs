@@ -8,8 +8,16 @@ use crate::net::TcpListener;
 use crate::server::limits::Limits;
 use crate::server::state::{ConnLimiter, Open};
 
-/// Tells a connection once that its head is late, with or without a request by then.
-async fn told_late(has_request: bool) -> (Result<(), ShutdownPhase>, bool) {
+/// What became of the late head by the time at which the connection is told of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Head {
+    Late,
+    Requested,
+    Answered,
+}
+
+/// Tells a connection once that its head is late.
+async fn told_late(head: Head) -> (Result<(), ShutdownPhase>, bool) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
     let (client, accepted) =
         tokio::join!(tokio::net::TcpStream::connect(listener.local_addr().expect("its address")), listener.accept());
@@ -17,8 +25,11 @@ async fn told_late(has_request: bool) -> (Result<(), ShutdownPhase>, bool) {
     let limits = Arc::new(Limits::default());
     let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
     let conn_state = ConnState::new(limits, stream.handle(), permit);
-    conn_state.raise(ShutdownPhase::TimedOut);
-    let mut open = has_request.then(|| Open::begin(&conn_state));
+    conn_state.time_out(0);
+    let mut open = (head != Head::Late).then(|| Open::begin(&conn_state));
+    if head == Head::Answered {
+        open.take();
+    }
     // The response ends when it is polled for the second time, and the connection with it.
     let mut left = 2;
     let mut connection = poll_fn(move |cx: &mut Context<'_>| {
@@ -39,6 +50,7 @@ async fn told_late(has_request: bool) -> (Result<(), ShutdownPhase>, bool) {
 
 #[tokio::test]
 async fn a_request_that_arrives_in_the_meantime_is_answered() {
-    assert_eq!(told_late(false).await, (Err(ShutdownPhase::TimedOut), false));
-    assert_eq!(told_late(true).await, (Ok(()), true));
+    assert_eq!(told_late(Head::Late).await, (Err(ShutdownPhase::TimedOut), false));
+    assert_eq!(told_late(Head::Requested).await, (Ok(()), true));
+    assert_eq!(told_late(Head::Answered).await, (Ok(()), true));
 }
