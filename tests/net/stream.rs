@@ -1,14 +1,17 @@
 //! Streams under stress: every byte once and in order, few calls, errors at the right call, no leaks.
 
-use std::io::IoSlice;
+use std::future::poll_fn;
+use std::io::{IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use millstream::net::{TcpListener, TcpStream, UnixStream};
 use sha2::{Digest, Sha256};
 use socket2::SockRef;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::yield_now;
 
 use testkit::family::Family;
@@ -342,4 +345,39 @@ fn a_task_without_budget_left_waits_for_a_full_socket() {
             assert!(reader.await.unwrap() == bytes[..sent]);
         });
     });
+}
+
+/// Whoever reads without budget, by `try_read`, spends some for each answer: otherwise a peer that asks again and again
+/// would keep the thread from all other tasks.
+#[tokio::test]
+async fn answers_take_of_the_budget_of_their_task() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // In this thread, so that the next request is there before the task waits.
+    let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let answered = tokio::spawn(async move {
+        for at in 0..1000 {
+            client.write_all(b"?").unwrap();
+            stream.readable().await.unwrap();
+            while stream.try_read(&mut [0; 8]).is_err() {
+                yield_now().await;
+                stream.readable().await.unwrap();
+            }
+            let mut is_first = true;
+            let waited = poll_fn(|cx| match Pin::new(&mut stream).poll_write(cx, b"!") {
+                // Once: the budget is new then.
+                Poll::Pending if is_first => {
+                    is_first = false;
+                    Poll::Pending
+                }
+                written => written.map(|written| written.map(|_| !is_first)),
+            });
+            if waited.await.unwrap() {
+                return at;
+            }
+            client.read_exact(&mut [0]).unwrap();
+        }
+        1000
+    });
+    assert!(answered.await.unwrap() < 1000, "no answer waits for a turn");
 }

@@ -11,8 +11,6 @@ use crate::sys::fd::AsFd;
 impl Egress {
     /// Sends the first write after a read in one call, if the stream holds no bytes. `None`: it is another write, or the
     /// socket is full.
-    ///
-    /// Takes nothing of the task's budget: each such write follows a read, which does.
     #[inline]
     pub(super) fn answer(&self, slices: &[IoSlice<'_>]) -> Option<io::Result<usize>> {
         let offered = slices.iter().map(|slice| slice.len()).sum();

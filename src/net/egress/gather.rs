@@ -2,10 +2,8 @@
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Poll, Waker};
 use std::time::Duration;
-
-use tokio::task::coop;
 
 use super::socket_writer::SendFailure;
 use super::{COPY_MAX, Egress, EgressState};
@@ -19,17 +17,8 @@ use crate::sys::errno::Errno;
 const BURST: usize = 2 << 20;
 
 impl Egress {
-    #[inline(never)]
-    pub(super) fn gather_or_send(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let progress = ready!(coop::poll_proceed(cx));
-        let written = self.write(Some(cx.waker()), slices);
-        if written.is_ready() {
-            progress.made_progress();
-        }
-        written
-    }
-
     /// As [`poll_write`](Self::poll_write). Without `waker` the task is not woken.
+    #[inline(never)]
     pub(super) fn write(&self, waker: Option<&Waker>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         // The origin of each slice is looked up here and nowhere else. hyper passes at most 64 slices, usually few.
         match slices.len() {

@@ -109,7 +109,8 @@ impl Watched {
     fn goes_on(&mut self, now: Instant) -> bool {
         let Some(egress) = self.egress.upgrade() else { return false };
         let left = (egress.queued(), tcp::unconfirmed(egress.as_fd()));
-        if left != self.left {
+        // A stream that waits for its turn of a shared rate does not wait for its peer.
+        if left != self.left || egress.pulse().paced {
             (self.left, self.since) = (left, now);
         }
         let in_time = now - self.since < LINGER;

@@ -26,10 +26,11 @@ use std::io::{self, IoSlice};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::task::coop;
 
 #[cfg(uring_net)]
 pub(super) use self::held_open::HeldOpen;
@@ -197,10 +198,15 @@ impl Egress {
     /// Accepts bytes of `slices` in order. Returns their number. `Pending` means none; room wakes the task.
     #[inline]
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        match self.answer(slices) {
+        let progress = ready!(coop::poll_proceed(cx));
+        let written = match self.answer(slices) {
             Some(answered) => Poll::Ready(answered),
-            None => self.gather_or_send(cx, slices),
+            None => self.write(Some(cx.waker()), slices),
+        };
+        if written.is_ready() {
+            progress.made_progress();
         }
+        written
     }
 
     /// Schedules a flush at the end of the turn, at most after `limit`; flushes now if the runtime is gone. Must be
