@@ -43,6 +43,14 @@ pub(crate) fn connection_failed(error: &(dyn Error + 'static)) {
     let _ = error;
 }
 
+/// Level `DEBUG`, because any client can cause it.
+#[cfg(feature = "server")]
+pub(crate) fn request_refused(status: u16) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(target: "millstream", status, "the server refuses a request");
+    let _ = status;
+}
+
 #[cfg(tls)]
 pub(crate) fn certificate_replaced() {
     #[cfg(feature = "tracing")]

@@ -7,6 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Response;
 use http::request::Parts;
 
 use crate::buf::queue::Queue;
@@ -46,6 +48,7 @@ pub struct Limits {
     pub(super) fields: usize,
     pub(super) body: u64,
     pub(super) streaming: Option<Streams>,
+    pub(super) on_refusal: Option<OnRefusal>,
     pub(super) connections: usize,
     pub(super) per_address: usize,
     pub(super) exempt: Trusted,
@@ -63,6 +66,7 @@ const WINDOW_MAX: u32 = i32::MAX as u32;
 const FIELDS_MAX: usize = 16 << 10;
 
 type Streams = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
+type OnRefusal = Arc<dyn Fn(&mut Response<Bytes>) + Send + Sync>;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -80,8 +84,9 @@ impl Default for Limits {
             head: 16 << 10,
             uri: 8 << 10,
             fields: 100,
-            body: 2 << 20,
+            body: u64::MAX,
             streaming: None,
+            on_refusal: None,
             connections: 10_000,
             per_address: 1000,
             exempt: Trusted::private(),
@@ -206,12 +211,36 @@ impl Limits {
         self
     }
 
-    /// Sets the bytes of a request body, without its framing, unless the request [streams](Self::streaming_requests): 2 MiB. A
-    /// request that declares more is answered with 413 before the service is called. A body that grows beyond the limit
-    /// fails with a [`BodyError`](super::BodyError); if the service fails with it, the answer is 413. The connection is
+    /// Sets the bytes of a request body, without its framing, unless the request [streams](Self::streaming_requests): no
+    /// limit. The service reads the body, and limits what it keeps: axum's extractors take 2 MiB (`DefaultBodyLimit`), and
+    /// tonic 4 MiB a message. Set this limit for a service that collects bodies and has none of its own.
+    ///
+    /// A body beyond the limit fails with a [`BodyError`](super::BodyError) when it is read; one whose `Content-Length` is
+    /// larger fails before its first byte. If the service fails with that error, the answer is 413. The connection is
     /// closed.
     pub fn body(mut self, bytes: u64) -> Self {
         self.body = bytes;
+        self
+    }
+
+    /// Sets a hook that adds fields and a body to what the server answers itself, such as those of CORS or an error page:
+    /// 400 for a wrong `Host`, 408 for a late head, 413 and 408 for a service that fails with a
+    /// [`BodyError`](super::BodyError), 414, 431 and 503. The server closes the connection of HTTP/1 afterwards, and sets
+    /// `Connection` and `Content-Length`. The hook is not called for gRPC requests, nor for heads that hyper cannot parse
+    /// or finds too long: hyper answers these with an empty 400 or 431.
+    ///
+    /// ```
+    /// use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, HeaderValue};
+    /// use millstream::server::Limits;
+    ///
+    /// let limits = Limits::default().on_refusal(|response| {
+    ///     response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    ///     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    ///     *response.body_mut() = response.status().to_string().into();
+    /// });
+    /// ```
+    pub fn on_refusal(mut self, hook: impl Fn(&mut Response<Bytes>) + Send + Sync + 'static) -> Self {
+        self.on_refusal = Some(Arc::new(hook));
         self
     }
 

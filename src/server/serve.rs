@@ -54,7 +54,6 @@ use crate::server::tls::Tls;
 /// | response without bytes to send, after an HTTP/1 client has ended its side | 1 s | reset |
 /// | HTTP/2 peer that does not answer a PING | 20 s, after 60 s without a byte | closed |
 /// | request head | 16 KiB, 100 fields, 8 KiB path and query | 431, 414 |
-/// | request body | 2 MiB, unless it streams | 413 |
 /// | connections | 10 000, and 1000 from one public address | 503, GOAWAY; closed |
 /// | HTTP/2 requests at a time | 100 | refused by stream |
 /// | HTTP/2 request bodies in flight | 64 KiB each, 1 MiB together | the client waits |
@@ -63,13 +62,13 @@ use crate::server::tls::Tls;
 ///
 /// An axum `Router` needs nothing else: `server::serve(listener, router)`. Its extractors read the
 /// [`RequestBody`](super::RequestBody) as
-/// any body, and answer with 413 if it is too large. Handlers that accept more than 2 MiB need both
-/// `DefaultBodyLimit::disable()` on their route and [`Limits::streaming_requests`] for their path. Where other services answer
+/// any body, within axum's `DefaultBodyLimit`, and answer with 413 if it is too large. The server has no limit of its own,
+/// unless [`Limits::body`] sets one: a service that collects bodies and has no limit needs it. Where other services answer
 /// with 408, axum answers with 400.
 ///
-/// gRPC calls over HTTP/2 stream: their bodies have no size limit, and tonic limits each message. A server that also
-/// has handlers that collect whole bodies selects the [streaming](Limits::streaming_requests) requests by path. Other calls
-/// beyond the body limit end with `RESOURCE_EXHAUSTED`, also in tonic if the feature `tonic-014` is on.
+/// gRPC calls over HTTP/2 stream: they may pause, and `Limits::body` does not apply to them; tonic limits each message. A
+/// server that also has handlers that collect whole bodies selects the [streaming](Limits::streaming_requests) requests by
+/// path. Other calls beyond the body limit end with `RESOURCE_EXHAUSTED`, also in tonic if the feature `tonic-014` is on.
 ///
 /// The last response of an HTTP/1 connection reaches the client, even one that still sends the body of its request, or
 /// further requests, and reads later: the server shuts its sending side down, discards what arrives, and closes the

@@ -7,6 +7,8 @@ mod budget;
 #[cfg(feature = "fs")]
 mod descriptors;
 mod drain;
+#[cfg(feature = "axum-08")]
+mod drop_in;
 mod endings;
 mod floods;
 mod gone;

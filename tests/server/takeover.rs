@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -85,11 +86,13 @@ struct Scripted {
     sleep: Option<Pin<Box<tokio::time::Sleep>>>,
     /// Whether `is_end_stream` tells the end.
     tells: bool,
+    /// As if another thread ended the body: whether `is_end_stream` was asked at the end, which it tells from then on.
+    late: Option<AtomicBool>,
 }
 
 impl Scripted {
     fn new(steps: Vec<Step>, tells: bool) -> Self {
-        Self { length: None, steps: steps.into_iter(), sleep: None, tells }
+        Self { length: None, steps: steps.into_iter(), sleep: None, tells, late: None }
     }
 }
 
@@ -137,7 +140,9 @@ impl Body for Scripted {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.tells && self.sleep.is_none() && self.steps.len() == 0
+        let has_ended = self.sleep.is_none() && self.steps.len() == 0;
+        let tells_late = || self.late.as_ref().is_some_and(|asked| asked.swap(true, Ordering::Relaxed));
+        has_ended && (self.tells || tells_late())
     }
 }
 
@@ -185,8 +190,13 @@ impl Served {
                     let _ = body.collect().await;
                 }
                 let mut body = Scripted::new(served.steps.clone(), served.tells);
-                if parts.uri.path() == "/known" {
-                    body.length = Some(served.length() as u64);
+                match parts.uri.path() {
+                    "/known" => body.length = Some(served.length() as u64),
+                    "/late" => {
+                        body = Scripted::new(vec![Step::Data(5, 1)], false);
+                        body.late = Some(AtomicBool::new(false));
+                    }
+                    _ => {}
                 }
                 Ok::<_, Infallible>(head(parts.uri.path(), served.length()).body(body).unwrap())
             }
@@ -432,6 +442,7 @@ fn what_came_before_on_a_connection_keeps_no_response_from_being_taken_over() {
             ("GET /none HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
             ("GET /same HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
             ("GET /known HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
+            ("GET /late HTTP/1.1\r\nHost: mill\r\n\r\n".to_owned(), 0),
             ("GET / HTTP/1.1\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n".to_owned(), 1),
             ("POST / HTTP/1.1\r\nHost: mill\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n0\r\n\r\n".to_owned(), 0),
             (format!("POST / HTTP/1.1\r\nHost: mill\r\nExpect: 100-continue\r\n{length}"), 1),

@@ -86,6 +86,16 @@ impl Owed {
         self.place.store(head.packed(), Ordering::Relaxed);
     }
 
+    /// Returns whether it counts.
+    pub fn is_counting(&self) -> bool {
+        self.place.load(Ordering::Relaxed) != OFF
+    }
+
+    /// Returns whether the head of a message was not accepted to its end.
+    pub fn awaits_head(&self) -> bool {
+        self.place.load(Ordering::Relaxed) & HEAD != 0
+    }
+
     /// Returns whether hyper holds no bytes: the head was accepted, and all frames behind it.
     pub fn is_settled(&self) -> bool {
         self.place.load(Ordering::Relaxed) == BODY && self.bytes.load(Ordering::Relaxed) == 0

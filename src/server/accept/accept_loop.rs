@@ -117,7 +117,7 @@ impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
             if self.settings.is_tls() {
                 return handle.reset();
             }
-            return refuse(&shared.limiter.refused, stream, handle);
+            return refuse(&shared.limiter.refused, &shared.limits, stream, handle);
         };
         let conn_state = ConnState::new(Arc::clone(&shared.limits), handle.clone(), permit);
         let is_tls = self.settings.is_tls();

@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use http::StatusCode;
 use hyper::server::conn::http1;
 use tokio::io::AsyncRead;
 
@@ -19,12 +20,11 @@ use crate::counters::{Counter, count};
 use crate::net::{Rewind, TakeOver};
 use crate::server::error::BoxError;
 use crate::server::request::{Adapter, HttpService};
+use crate::server::response::unparsed;
 use crate::server::state::{ConnState, Driven, Protocol, ShutdownPhase};
 
-const TIMED_OUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-
-/// A step of a connection. Each step is a separate allocation, so that a connection uses only the memory of its current
-/// step. A response that was taken over needs a tenth of the memory of hyper.
+/// A step of a connection. Each is an allocation of its own, so that a connection needs only the memory of its step: a
+/// response that was taken over needs a tenth of what hyper needs.
 pub(in crate::server) type ConnectionStep = Pin<Box<dyn Future<Output = Next> + Send>>;
 
 pub(in crate::server) enum Next {
@@ -111,13 +111,15 @@ where
     let connection = protocols.one.serve_connection(stream, adapter);
     Box::pin(async move {
         let (begun, _) = conn_state.requests.counts();
-        let mut by_hyper = ByHyper { connection, conn_state: &conn_state, begun, finishes: false };
+        let mut by_hyper = ByHyper { connection, conn_state: &conn_state, begun, finishes: false, is_last: false };
         let ended = until_raised(&conn_state, ShutdownPhase::TimedOut, &mut by_hyper, |by_hyper| {
             by_hyper.finishes = true;
+            // hyper writes `Connection: close` in a head that is to come.
+            by_hyper.is_last = conn_state.handover.awaits_head();
             Pin::new(&mut by_hyper.connection).graceful_shutdown()
         })
         .await;
-        let connection = by_hyper.connection;
+        let ByHyper { connection, is_last, .. } = by_hyper;
         let ended = match ended {
             Ok(Outcome::Switches) => return Next::Step(switch(connection.with_upgrades(), conn_state)),
             Ok(Outcome::TakenOver(body)) => {
@@ -125,7 +127,7 @@ where
                 count(Counter::ResponsesTakenOver, 1);
                 let reads = conn_state.limits.half_close.is_zero();
                 let driver = BodyWriter::new(parts.io, &parts.read_buf, body, reads);
-                return Next::Step(drive(protocols, driver, parts.service));
+                return Next::Step(drive(protocols, driver, parts.service, is_last));
             }
             Ok(Outcome::Hibernates) => {
                 let parts = connection.into_parts();
@@ -177,16 +179,21 @@ where
     })
 }
 
-/// Writes the body of a response.
-fn drive<I, S>(protocols: Arc<Protocols>, mut driver: BodyWriter<I>, adapter: Adapter<S>) -> ConnectionStep
+/// Writes the body of a response, after which the connection closes if it `is_last`.
+fn drive<I, S>(
+    protocols: Arc<Protocols>,
+    mut driver: BodyWriter<I>,
+    adapter: Adapter<S>,
+    is_last: bool,
+) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
     Box::pin(async move {
         match driver.run(adapter.conn_state()).await {
-            Ok(true) => Next::Step(hibernate(protocols, driver.into_stream(), adapter)),
-            Ok(false) => {
+            Ok(true) if !is_last => Next::Step(hibernate(protocols, driver.into_stream(), adapter)),
+            Ok(_) => {
                 let conn_state = Arc::clone(adapter.conn_state());
                 Next::Step(Box::pin(async move { Next::Ended(close(driver.into_stream(), false, &conn_state).await) }))
             }
@@ -231,6 +238,8 @@ where
     begun: u32,
     /// Whether hyper was told to finish.
     finishes: bool,
+    /// Whether it was told before the head of a response.
+    is_last: bool,
 }
 
 enum Outcome {
@@ -275,6 +284,20 @@ where
     }
 }
 
+/// Writes `bytes`, and ends the sending side.
+pub(in crate::server) async fn write_last<I>(stream: &mut I, mut bytes: &[u8]) -> io::Result<()>
+where
+    I: hyper::rt::Write + Unpin,
+{
+    while !bytes.is_empty() {
+        match poll_fn(|cx| Pin::new(&mut *stream).poll_write(cx, bytes)).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => bytes = &bytes[n..],
+        }
+    }
+    poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await
+}
+
 /// Ends an HTTP/1 connection that is not in a request.
 async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
     mut stream: I,
@@ -286,16 +309,7 @@ async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
         ShutdownPhase::TimedOut => {}
         ShutdownPhase::Abort => return Err(aborted()),
     }
-    let answer = async {
-        let mut rest = TIMED_OUT;
-        while !rest.is_empty() {
-            match poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, rest)).await? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                n => rest = &rest[n..],
-            }
-        }
-        poll_fn(|cx| Pin::new(&mut stream).poll_shutdown(cx)).await
-    };
+    let answer = async { write_last(&mut stream, &unparsed(&conn_state.limits, StatusCode::REQUEST_TIMEOUT)).await };
     conn_state.unless_raised(ShutdownPhase::TimedOut, answer).await.map_err(|_| aborted())??;
     linger(stream, conn_state).await;
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())

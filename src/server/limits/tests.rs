@@ -13,7 +13,7 @@ fn the_defaults_are_as_documented() {
     assert_eq!((limits.keep_alive, limits.half_close), (seconds(75), seconds(1)));
     assert!(!limits.half_close_events && !limits.adaptive_window && limits.streaming.is_none());
     assert_eq!((limits.ping_interval, limits.ping_timeout), (seconds(60), seconds(20)));
-    assert_eq!((limits.body_rate, limits.write_rate, limits.body), (1024, 8192, 2_097_152));
+    assert_eq!((limits.body_rate, limits.write_rate, limits.body), (1024, 8192, u64::MAX));
     assert_eq!((limits.head, limits.uri, limits.fields), (16 * KIB, 8 * KIB, 100));
     assert_eq!((limits.connections, limits.per_address, limits.streams), (10_000, 1000, 100));
     assert_eq!((limits.stream_window, limits.connection_window), (3 << 20, 4 << 20));

@@ -80,13 +80,18 @@ impl<S: HttpService> Adapter<S> {
     fn begin(&self, mut request: Request<Incoming>, grpc: bool, asks_for_tunnel: bool) -> CallState<S> {
         let mut bounds = Bounds::default();
         if !request.body().is_end_stream() {
-            let (head, body) = request.into_parts();
-            bounds = bounds_of_body(&self.conn_state.limits, &head, grpc);
-            request = Request::from_parts(head, body);
-            if request.body().size_hint().lower() > bounds.left {
-                count(Counter::BodiesTooLarge, 1);
-                return self.refuse(&request, StatusCode::PAYLOAD_TOO_LARGE);
-            }
+            let limits = &self.conn_state.limits;
+            let streams = match &limits.streaming {
+                Some(select) => {
+                    let (head, body) = request.into_parts();
+                    let streams = select(&head);
+                    request = Request::from_parts(head, body);
+                    streams
+                }
+                None => grpc && request.version() == Version::HTTP_2,
+            };
+            let (left, rate) = if streams { (u64::MAX, 1) } else { (limits.body, limits.body_rate) };
+            bounds = Bounds { left, rate, grpc };
         }
         let mut request = request.map(|body| RequestBody::new(body, bounds, &self.conn_state));
         if asks_for_tunnel {
@@ -133,16 +138,6 @@ fn check<B>(request: &Request<B>, fields: &Fields<'_>, limits: &Limits) -> Resul
         return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
     Ok(())
-}
-
-/// Returns the bounds of a body that follows.
-fn bounds_of_body(limits: &Limits, head: &http::request::Parts, grpc: bool) -> Bounds {
-    let streams = match &limits.streaming {
-        Some(streams) => streams(head),
-        None => grpc && head.version == Version::HTTP_2,
-    };
-    let (left, rate) = if streams { (u64::MAX, 1) } else { (limits.body, limits.body_rate) };
-    Bounds { left, rate, grpc }
 }
 
 pin_project! {

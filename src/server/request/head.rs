@@ -28,11 +28,13 @@ impl<'a> Fields<'a> {
             closes: false,
             takes_trailers: false,
         };
+        let mut has_kind = false;
         for (name, value) in fields {
             match name.as_str() {
                 "host" => all.host = all.host.and(value),
                 "upgrade" => all.upgrades = true,
-                "content-type" => all.is_grpc |= is_grpc(value),
+                // Services take the first one.
+                "content-type" if !has_kind => (has_kind, all.is_grpc) = (true, is_grpc(value)),
                 "transfer-encoding" => all.is_chunked = true,
                 "connection" => all.closes |= lists(value, "close"),
                 "te" => all.takes_trailers |= lists(value, "trailers"),

@@ -117,6 +117,10 @@ impl Body for RequestBody {
         if let Some(how) = me.failed {
             return Poll::Ready(Some(Err(me.fail(how))));
         }
+        // Before a byte is read: a client that waits for `100 Continue` sends none.
+        if me.incoming.size_hint().lower() > me.bounds.left {
+            return Poll::Ready(Some(Err(me.fail(Failed::TooLarge))));
+        }
         let frame = match Pin::new(&mut me.incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => frame,
             Poll::Ready(Some(Err(error))) => {

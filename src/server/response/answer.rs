@@ -1,4 +1,4 @@
-//! Response bodies: the body of the service's response, or an empty one if the server itself answers.
+//! Response bodies: the body of the service's response, or that of an answer of the server itself.
 
 use std::io::IoSlice;
 use std::pin::Pin;
@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue};
 use http::{Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::framing::{Exchange, is_events};
+use super::refusal::refusal;
 use super::takeover::Streamed;
 use crate::body::GracefulClose;
 use crate::body::attach::LayeredAttach;
@@ -28,7 +29,7 @@ pin_project! {
         B: Body,
     {
         // The server itself answers.
-        Empty { open: Open },
+        Refused { body: Bytes, open: Open },
         // The open request moves into the last frame.
         Framed { #[pin] body: B, open: Option<Open> },
         // `None` while the body is offered to the connection.
@@ -36,50 +37,67 @@ pin_project! {
     }
 }
 
-/// The bytes of a frame. The last frame also holds the open request: HTTP/2 finishes with a body long before its last
-/// frame is sent, because that frame may have to wait for windows.
+/// The bytes of a frame. The last frame of a service also holds the open request: HTTP/2 finishes with a body long before
+/// its last frame is sent, because that frame may have to wait for windows.
 #[derive(Debug)]
-pub(in crate::server) struct Data<D> {
-    data: D,
-    open: Option<Open>,
+pub(in crate::server) enum Data<D> {
+    OfService { data: D, open: Option<Open> },
+    OfServer(Bytes),
 }
 
 impl<D: Buf> Buf for Data<D> {
     #[inline]
     fn remaining(&self) -> usize {
-        self.data.remaining()
+        match self {
+            Self::OfService { data, .. } => data.remaining(),
+            Self::OfServer(data) => data.remaining(),
+        }
     }
 
     #[inline]
     fn chunk(&self) -> &[u8] {
-        self.data.chunk()
+        match self {
+            Self::OfService { data, .. } => data.chunk(),
+            Self::OfServer(data) => data,
+        }
     }
 
     #[inline]
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        self.data.chunks_vectored(slices)
+        match self {
+            Self::OfService { data, .. } => data.chunks_vectored(slices),
+            Self::OfServer(data) => data.chunks_vectored(slices),
+        }
     }
 
     #[inline]
     fn advance(&mut self, bytes: usize) {
-        self.data.advance(bytes);
-        self.passed(bytes);
+        match self {
+            Self::OfService { data, open } => {
+                data.advance(bytes);
+                passed(open.as_ref(), bytes);
+            }
+            Self::OfServer(data) => data.advance(bytes),
+        }
     }
 
     #[inline]
     fn copy_to_bytes(&mut self, len: usize) -> Bytes {
-        let bytes = self.data.copy_to_bytes(len);
-        self.passed(len);
-        bytes
+        match self {
+            Self::OfService { data, open } => {
+                let bytes = data.copy_to_bytes(len);
+                passed(open.as_ref(), len);
+                bytes
+            }
+            Self::OfServer(data) => data.copy_to_bytes(len),
+        }
     }
 }
 
-impl<D> Data<D> {
-    /// Records sent bytes: a last frame may be long, and no further frame is requested from the response.
-    fn passed(&self, bytes: usize) {
-        if let Some(open) = &self.open {
-            open.passed(bytes);
-        }
+/// Records sent bytes: a last frame may be long, and no further frame is requested from the response.
+fn passed(open: Option<&Open>, bytes: usize) {
+    if let Some(open) = open {
+        open.passed(bytes);
     }
 }
 
@@ -121,7 +139,9 @@ where
     match framing {
         Some((exchange, (framing, keep_alive))) => response.map(|body| {
             let conn_state = Arc::clone(open.conn_state());
-            let streamed = Streamed::new(body, layered, open, framing, keep_alive, exchange.stays);
+            // Without a count the connection would refuse the body each time that it is offered.
+            let stays = exchange.stays || !conn_state.handover.is_counted();
+            let streamed = Streamed::new(body, layered, open, framing, keep_alive, stays);
             Answered::Streamed { body: Some(Box::new(streamed)), conn_state }
         }),
         None => {
@@ -134,34 +154,16 @@ where
 }
 
 /// Returns a response of the server itself, after which an HTTP/1 connection is closed, because the request was not
-/// read. A gRPC request gets a gRPC status, if there is one for `status`.
+/// read.
 pub(in crate::server) fn refused<B: Body>(status: StatusCode, grpc: bool, open: Open) -> Response<Answered<B>> {
-    let mut response = Response::new(());
-    match grpc_status(status).filter(|_| grpc) {
-        Some((code, message)) => {
-            let fields = response.headers_mut();
-            fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-            fields.insert("grpc-status", HeaderValue::from_static(code));
-            fields.insert("grpc-message", HeaderValue::from_static(message));
-        }
-        None => *response.status_mut() = status,
+    let conn_state = open.conn_state();
+    let mut response = refusal(&conn_state.limits, status, grpc);
+    match conn_state.protocol() {
+        Protocol::Two if status == StatusCode::SERVICE_UNAVAILABLE => conn_state.raise(ShutdownPhase::Finish),
+        Protocol::Two => {}
+        _ => drop(response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"))),
     }
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        last(&mut response, &open);
-    } else if open.conn_state().protocol() != Protocol::Two {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    response.map(|()| Answered::Empty { open })
-}
-
-fn grpc_status(status: StatusCode) -> Option<(&'static str, &'static str)> {
-    match status {
-        StatusCode::REQUEST_TIMEOUT => Some(("4", "the request came too slowly")),
-        StatusCode::PAYLOAD_TOO_LARGE => Some(("8", "the request is too large")),
-        StatusCode::SERVICE_UNAVAILABLE => Some(("14", "the server is overloaded")),
-        _ => None,
-    }
+    response.map(|body| Answered::Refused { body, open })
 }
 
 /// Ends the connection after this response, unless it switches protocols and accepts no further requests anyway.
@@ -182,7 +184,14 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, B::Error>>> {
         match self.project() {
-            AnsweredProjection::Empty { .. } => Poll::Ready(None),
+            AnsweredProjection::Refused { body, open } => {
+                if body.is_empty() {
+                    return Poll::Ready(None);
+                }
+                let data = Data::OfServer(std::mem::take(body));
+                open.conn_state().handover.gave(data.remaining() as u64);
+                Poll::Ready(Some(Ok(Frame::data(data))))
+            }
             AnsweredProjection::Framed { mut body, open } => {
                 let frame = body.as_mut().poll_frame(cx);
                 if let Some(open) = open {
@@ -196,7 +205,7 @@ where
                 }
                 let is_last = frame.is_some() && body.is_end_stream();
                 let open = if is_last { open.take() } else { None };
-                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, open }))))
+                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data::OfService { data, open }))))
             }
             AnsweredProjection::Streamed { body, conn_state } => {
                 let handover = &conn_state.handover;
@@ -221,24 +230,24 @@ where
                     return Poll::Pending;
                 };
                 handover.gave(written);
-                let is_last = frame.is_some() && streamed.is_end_stream();
+                let is_last = frame.is_some() && streamed.gave_last();
                 let open = if is_last { streamed.open.take() } else { None };
-                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data { data, open }))))
+                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data::OfService { data, open }))))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Empty { .. } => true,
+            Self::Refused { body, .. } => body.is_empty(),
             Self::Framed { body, .. } => body.is_end_stream(),
-            Self::Streamed { body, .. } => body.as_ref().is_some_and(|body| body.is_end_stream()),
+            Self::Streamed { body, .. } => body.as_ref().is_some_and(|body| body.gave_last()),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Empty { .. } => SizeHint::with_exact(0),
+            Self::Refused { body, .. } => SizeHint::with_exact(body.len() as u64),
             Self::Framed { body, .. } => body.size_hint(),
             Self::Streamed { .. } => SizeHint::default(),
         }

@@ -2,12 +2,15 @@
 //!
 //! - `answer`: the body of a response, which records when it is finished.
 //! - `framing`: how hyper frames a body of HTTP/1.
+//! - `refusal`: what the server answers itself.
 //! - `takeover`: a pending body, written in this framing.
 
 mod answer;
 mod framing;
+mod refusal;
 mod takeover;
 
 pub(super) use answer::{Answered, answered, refused};
 pub(super) use framing::{Exchange, tokens};
 pub use framing::{Framing, is_events};
+pub(super) use refusal::unparsed;

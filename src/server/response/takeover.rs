@@ -43,6 +43,8 @@ pub(in crate::server) struct Streamed<B: Body> {
     /// Whether it is not taken over.
     pub(super) stays: bool,
     piece: Option<Piece<B::Data>>,
+    /// Whether hyper was given the last frame.
+    gave_last: bool,
     ended: bool,
 }
 
@@ -64,6 +66,7 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
             keep_alive,
             stays,
             piece: None,
+            gave_last: false,
             ended: false,
         }
     }
@@ -86,16 +89,22 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Streamed<B> {
     /// Polls the body for hyper, which frames it. Also returns with how many bytes hyper writes the frame or the end.
     pub(super) fn poll_for_hyper(&mut self, cx: &mut Context<'_>) -> Poll<(NextFrame<B>, u64)> {
         let frame = ready!(self.poll_frame(cx));
-        let is_last = self.is_end_stream();
+        // The body may end at any time, so it is asked once: hyper must find the end that was counted.
+        self.gave_last = frame.is_none() || self.is_end_stream();
         let written = match &frame {
             Some(Err(_)) => 0,
-            Some(Ok(frame)) => self.framing.pass(Some(frame), is_last),
-            None => self.framing.pass::<B::Data>(None, is_last),
+            Some(Ok(frame)) => self.framing.pass(Some(frame), self.gave_last),
+            None => self.framing.pass::<B::Data>(None, self.gave_last),
         };
         Poll::Ready((frame, written))
     }
 
-    pub(in crate::server) fn is_end_stream(&self) -> bool {
+    /// Returns whether hyper was given the last frame.
+    pub(super) fn gave_last(&self) -> bool {
+        self.gave_last
+    }
+
+    fn is_end_stream(&self) -> bool {
         self.body.as_ref().is_none_or(|body| body.is_end_stream())
     }
 

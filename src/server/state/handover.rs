@@ -75,6 +75,16 @@ impl Handover {
         self.owed.stop();
     }
 
+    /// Returns whether it is known what hyper holds.
+    pub(in crate::server) fn is_counted(&self) -> bool {
+        self.owed.is_counting()
+    }
+
+    /// Returns whether the stream has not accepted the whole head of the response.
+    pub(in crate::server) fn awaits_head(&self) -> bool {
+        self.owed.awaits_head()
+    }
+
     /// Returns whether the stream has accepted all bytes of responses that hyper was given.
     pub(super) fn is_settled(&self) -> bool {
         self.owed.is_settled()

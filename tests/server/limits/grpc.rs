@@ -62,15 +62,16 @@ async fn upload(addr: SocketAddr, pieces: usize, pause: Duration) -> Result<u64,
 fn calls_stream_and_what_does_not_is_resource_exhausted_over_the_limit() {
     on_both(async || {
         let none = Duration::ZERO;
-        assert_eq!(upload(serve_upload(Limits::default()).await, 30, none).await.unwrap(), 3_000_000);
-        let addr = serve_upload(Limits::default().streaming_requests(|_| false)).await;
+        let limited = Limits::default().body(2 << 20);
+        assert_eq!(upload(serve_upload(limited.clone()).await, 30, none).await.unwrap(), 3_000_000);
+        let addr = serve_upload(limited.clone().streaming_requests(|_| false)).await;
         assert_eq!(upload(addr, 20, none).await.unwrap(), 2_000_000);
         let status = upload(addr, 30, none).await.unwrap_err();
         assert_eq!(
             (status.code(), status.message()),
             (Code::ResourceExhausted, "the request body is larger than 2097152 bytes")
         );
-        let streaming = Limits::default().streaming_requests(|head| head.uri.path().starts_with("/mill.Files/"));
+        let streaming = limited.streaming_requests(|head| head.uri.path().starts_with("/mill.Files/"));
         assert_eq!(upload(serve_upload(streaming).await, 300, none).await.unwrap(), 30_000_000);
         let hasty = Limits::default().body_progress(Duration::from_millis(300));
         let status = upload(serve_upload(hasty).await, 1, Duration::from_secs(60)).await.unwrap_err();

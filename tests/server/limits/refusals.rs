@@ -10,8 +10,12 @@ use tokio::time::timeout;
 
 use super::{hello, length, start};
 use testkit::HANGS;
-use testkit::http::{Flavour, Raw, on_both};
+use testkit::http::{Flavour, Raw, h2, on_both, request, whole};
 use testkit::skip;
+
+fn limited() -> Limits {
+    Limits::default().body(2 << 20)
+}
 
 fn upload(len: usize, chunked: bool) -> Vec<u8> {
     let (framing, before, after) = match chunked {
@@ -36,7 +40,7 @@ async fn refused(addr: SocketAddr, request: &[u8]) -> u16 {
 #[test]
 fn a_client_that_sends_all_before_it_reads_gets_its_answer() {
     on_both(async || {
-        let large = start(Limits::default(), tower::service_fn(length)).await;
+        let large = start(limited(), tower::service_fn(length)).await;
         let ignored = start(Limits::default().streaming_requests(|_| true), tower::service_fn(hello)).await;
         let head =
             |fill: usize| format!("GET / HTTP/1.1\r\nHost: mill\r\nX: {}\r\n\r\n", "x".repeat(fill)).into_bytes();
@@ -67,7 +71,7 @@ fn a_client_whose_head_is_late_gets_its_answer_whatever_it_sends_then() {
 #[test]
 fn a_client_that_sends_for_long_after_it_was_refused_gets_its_answer() {
     on_both(async || {
-        let limits = Limits::default().head_time(Duration::from_secs(1));
+        let limits = limited().head_time(Duration::from_secs(1));
         let mut client = Raw::connect(start(limits, tower::service_fn(length)).await).await;
         client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 1000000000\r\n\r\n").await;
         // Longer than the timeouts of a connection that drains or waits for another request.
@@ -82,7 +86,7 @@ fn a_client_that_sends_for_long_after_it_was_refused_gets_its_answer() {
 #[test]
 fn a_client_that_goes_on_sending_is_not_read_for_ever() {
     on_both(async || {
-        let addr = start(Limits::default(), tower::service_fn(length)).await;
+        let addr = start(limited(), tower::service_fn(length)).await;
         let mut client = Raw::connect(addr).await;
         client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 1000000000\r\n\r\n").await;
         let (mut sent, piece) = (0, vec![b'x'; 1 << 20]);
@@ -95,6 +99,46 @@ fn a_client_that_goes_on_sending_is_not_read_for_ever() {
         client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 1000000000\r\n\r\n").await;
         assert_eq!(client.head().await.status, 413);
         assert_eq!(client.drain().await, b"", "the sending side is shut down");
+    });
+}
+
+#[test]
+fn answers_of_the_server_are_given_fields_and_a_body() {
+    on_both(async || {
+        let limits = limited().head_time(Duration::from_millis(100)).on_refusal(|response| {
+            response.headers_mut().insert("access-control-allow-origin", "*".parse().unwrap());
+            response.headers_mut().insert("content-length", "7".parse().unwrap());
+            *response.body_mut() = format!("refused: {}", response.status()).into();
+        });
+        let addr = start(limits.clone(), tower::service_fn(length)).await;
+        let cases = [
+            ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n".to_owned(), "400 Bad Request"),
+            (format!("GET /{} HTTP/1.1\r\nHost: mill\r\n\r\n", "x".repeat(9000)), "414 URI Too Long"),
+            ("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 3000000\r\n\r\n".to_owned(), "413 Payload Too Large"),
+            ("GET / HTTP/1.1\r\nHost:".to_owned(), "408 Request Timeout"),
+        ];
+        for (request, status) in cases {
+            let mut client = Raw::connect(addr).await;
+            client.send(&request).await;
+            let head = client.head().await;
+            assert_eq!(head.status.to_string(), status[..3], "{status}");
+            assert_eq!(head.field("access-control-allow-origin"), Some("*"), "{status}");
+            assert_eq!(head.field("connection"), Some("close"), "{status}");
+            let body = client.body(head.content_length()).await.unwrap();
+            assert_eq!(String::from_utf8(body).unwrap(), format!("refused: {status}"));
+            assert_eq!(client.drain().await, b"", "{status}");
+        }
+        let mut two = h2(addr).await;
+        let answer = two.send_request(request(&format!("http://mill/{}", "x".repeat(9000)))).await.unwrap();
+        assert_eq!(
+            (answer.status().as_u16(), &answer.headers()["access-control-allow-origin"]),
+            (414, &"*".parse().unwrap())
+        );
+        assert_eq!(whole(answer).await.unwrap(), "refused: 414 URI Too Long");
+        let addr = start(limits.connections(1), tower::service_fn(length)).await;
+        let mut first = Raw::connect(addr).await;
+        assert_eq!(first.get("/").await.0, 200);
+        assert_eq!(Raw::connect(addr).await.get("/").await, (503, b"refused: 503 Service Unavailable".to_vec()));
     });
 }
 
@@ -113,7 +157,7 @@ fn run(program: &str, command: &mut Command) -> Option<Output> {
 fn installed_clients_read_413() {
     let count = if std::env::var_os("MILLSTREAM_SLOW").is_some() { 100 } else { 3 };
     let (runtime, dir) = (Flavour::TwoWorkers.runtime(), tempfile::tempdir().unwrap());
-    let addr = runtime.block_on(start(Limits::default(), tower::service_fn(length)));
+    let addr = runtime.block_on(start(limited(), tower::service_fn(length)));
     let (clients, port) = (dir.path().join("clients"), addr.port().to_string());
     std::fs::create_dir(&clients).unwrap();
     std::fs::write(clients.join("upload.go"), include_str!("clients/upload.go")).unwrap();

@@ -61,6 +61,24 @@ fn bytes_are_the_same_by_every_way() {
     });
 }
 
+/// hyper frames the answer to `CONNECT` in a way that is not certain, so the connection is not taken from it afterwards.
+#[test]
+fn bodies_arrive_behind_an_answer_that_stays_with_hyper() {
+    on_both(async || {
+        let (upstream, _) = sized(1 << 30).await;
+        let addr = proxy(plan(upstream, false)).await;
+        let mut client = Raw::connect(addr).await;
+        client.send("CONNECT mill:80 HTTP/1.1\r\nHost: mill:80\r\n\r\n").await;
+        let head = client.head().await;
+        assert_eq!(head.status, 501);
+        client.body(head.content_length()).await.unwrap();
+        for len in SIZES {
+            let (status, body) = timeout(HANGS, client.get(&format!("/{len}"))).await.expect("it arrives");
+            assert!(status == 200 && body == noise(len), "{len}: {} bytes", body.len());
+        }
+    });
+}
+
 #[test]
 fn long_bodies_are_moved_and_short_ones_are_not() {
     if lacks("splice") {
