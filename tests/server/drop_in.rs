@@ -25,7 +25,7 @@ const EXTRACTED: usize = 2 << 20;
 fn app() -> Router {
     let bytes = async |body: Bytes| body.len().to_string();
     let streamed = || {
-        let pieces = ["one, ", "two, ", "three"].map(|piece| Ok::<_, std::convert::Infallible>(piece));
+        let pieces = ["one, ", "two, ", "three"].map(Ok::<_, std::convert::Infallible>);
         Body::from_stream(stream::iter(pieces))
     };
     let seen = async |method: Method, uri: Uri, version: Version| format!("{method} {uri} {version:?}");
