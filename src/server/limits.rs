@@ -226,7 +226,7 @@ impl Limits {
     /// Sets a hook that adds fields and a body to what the server answers itself, such as those of CORS or an error page:
     /// 400 for a wrong `Host`, 408 for a late head, 413 and 408 for a service that fails with a
     /// [`BodyError`](super::BodyError), 414, 431 and 503. The server closes the connection of HTTP/1 afterwards, and sets
-    /// `Connection` and `Content-Length`. The hook is not called for gRPC requests, nor for heads that hyper cannot parse
+    /// the status, `Connection` and `Content-Length`. The hook is not called for gRPC requests, nor for heads that hyper cannot parse
     /// or finds too long: hyper answers these with an empty 400 or 431.
     ///
     /// ```

@@ -33,8 +33,9 @@ where
     }
 }
 
-/// Answers the first request of a connection, and not before it: clients take an earlier answer for an error. Reads the
-/// socket to its end, because closing it with unread bytes resets it, which may lose the answer.
+/// Answers the first request of a connection. Waits for the request, because clients treat an earlier answer as an
+/// error. Reads the socket to its end: closing it with unread bytes would reset the connection, which may lose the
+/// answer.
 async fn refuse_in<I>(_place: RefusalPlace, limits: Arc<Limits>, mut stream: I, handle: Handle)
 where
     I: hyper::rt::Write + AsyncRead + Rewind + Unpin,

@@ -23,8 +23,8 @@ use crate::server::request::{Adapter, HttpService};
 use crate::server::response::unparsed;
 use crate::server::state::{ConnState, Driven, Protocol, ShutdownPhase};
 
-/// A step of a connection. Each is an allocation of its own, so that a connection needs only the memory of its step: a
-/// response that was taken over needs a tenth of what hyper needs.
+/// A step of a connection. Each step is a separate allocation, so that a connection uses only the memory of its current
+/// step. A response that was taken over needs a tenth of the memory of hyper.
 pub(in crate::server) type ConnectionStep = Pin<Box<dyn Future<Output = Next> + Send>>;
 
 pub(in crate::server) enum Next {
@@ -314,3 +314,6 @@ async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
     linger(stream, conn_state).await;
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -67,3 +67,23 @@ pub(in crate::server) fn is_grpc(kind: &HeaderValue) -> bool {
     let rest = kind.as_bytes().strip_prefix(b"application/grpc");
     rest.is_some_and(|rest| rest.first().is_none_or(|next| b"+;".contains(next)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_content_type_decides_as_for_services() {
+        let grpc = |kinds: &[&'static str]| {
+            let mut fields = HeaderMap::new();
+            for kind in kinds {
+                fields.append("content-type", HeaderValue::from_static(kind));
+            }
+            Fields::of(&fields).is_grpc
+        };
+        assert!(grpc(&["application/grpc"]));
+        assert!(grpc(&["application/grpc+proto", "application/json"]));
+        assert!(!grpc(&["application/json", "application/grpc"]));
+        assert!(!grpc(&[]));
+    }
+}

@@ -26,7 +26,8 @@ pub(in crate::server) fn refusal(limits: &Limits, status: StatusCode, grpc: bool
             *response.status_mut() = status;
             if let Some(hook) = &limits.on_refusal {
                 hook(&mut response);
-                // The server frames its answer.
+                // The server frames its answer, and a status without a body would not fit the framing.
+                *response.status_mut() = status;
                 for name in [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
                     response.headers_mut().remove(name);
                 }

@@ -36,7 +36,7 @@ pub(in crate::server) struct ConnState {
     draining: AtomicBool,
     /// The number of requests after which a head was late.
     late_after: AtomicU32,
-    /// Whether the last request was completely answered, and further bytes from the client are discarded.
+    /// Whether the last response is complete and further bytes of the client are discarded.
     lingers: AtomicBool,
     ended: AtomicBool,
     /// The number of requests after which the connection should hibernate: free the memory that it needs only during a

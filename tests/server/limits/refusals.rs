@@ -109,6 +109,8 @@ fn answers_of_the_server_are_given_fields_and_a_body() {
             response.headers_mut().insert("access-control-allow-origin", "*".parse().unwrap());
             response.headers_mut().insert("content-length", "7".parse().unwrap());
             *response.body_mut() = format!("refused: {}", response.status()).into();
+            // What frames the answer stays the server's.
+            *response.status_mut() = hyper::StatusCode::NO_CONTENT;
         });
         let addr = start(limits.clone(), tower::service_fn(length)).await;
         let cases = [

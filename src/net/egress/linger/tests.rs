@@ -34,6 +34,19 @@ async fn a_peer_that_takes_nothing_in_time_is_given_up() {
     assert!(!watched.goes_on(start + LINGER), "the stream has ended");
 }
 
+#[tokio::test]
+async fn a_stream_that_waits_for_a_shared_rate_is_not_given_up() {
+    let (egress, _theirs) = full().await;
+    let start = Instant::now();
+    let mut watched = Watched { egress: Arc::downgrade(&egress), left: (usize::MAX, None), since: start };
+    assert!(watched.goes_on(start), "bytes have moved");
+    egress.state().paced = true;
+    assert!(watched.goes_on(start + LINGER));
+    egress.state().paced = false;
+    assert!(watched.goes_on(start + LINGER + LINGER - CHECK));
+    assert!(!watched.goes_on(start + LINGER + LINGER));
+}
+
 /// The timers of a runtime may be paused: the thread has its own clock.
 #[tokio::test(start_paused = true)]
 async fn the_thread_gives_up_a_peer_that_takes_nothing() {

@@ -1,0 +1,64 @@
+//! Unit tests of `connection`.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Extensions, Request, Response};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+
+use super::super::protocols::Hooks;
+use super::*;
+use crate::net::TcpListener;
+use crate::server::limits::Limits;
+use crate::server::request::RequestBody;
+use crate::server::state::ConnLimiter;
+
+/// hyper writes `Connection: close` in a head that follows the order to finish, also if the body is taken over then.
+#[tokio::test]
+async fn no_request_is_answered_behind_a_response_that_closes() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+    let mut client =
+        tokio::net::TcpStream::connect(listener.local_addr().expect("its address")).await.expect("a client");
+    let (stream, _) = listener.accept().await.expect("a stream");
+    let limits = Limits::default();
+    let protocols = Arc::new(Protocols::new(&limits, &Hooks::default(), true));
+    let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+    let conn_state = ConnState::new(Arc::new(limits), stream.handle(), permit);
+    let (asked, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (called, released) = (Arc::clone(&asked), Arc::clone(&go_on));
+    let service = tower::service_fn(move |_: Request<RequestBody>| {
+        let (called, released) = (Arc::clone(&called), Arc::clone(&released));
+        async move {
+            called.notify_one();
+            released.notified().await;
+            let pieces = stream::unfold(0, |at| async move {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                (at < 2).then(|| (Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"piece"))), at + 1))
+            });
+            Ok::<_, Infallible>(Response::new(StreamBody::new(Box::pin(pieces))))
+        }
+    });
+    let adapter = Adapter::new(service, Extensions::new(), Arc::clone(&conn_state));
+    let running = tokio::spawn(run(connection(protocols, stream, adapter)));
+    client.write_all("GET / HTTP/1.1\r\nHost: mill\r\n\r\n".repeat(2).as_bytes()).await.expect("room");
+    asked.notified().await;
+    conn_state.raise(ShutdownPhase::Finish);
+    for _ in 0..10 {
+        // The connection finishes.
+        tokio::task::yield_now().await;
+    }
+    go_on.notify_one();
+    // For the second one, if it is read.
+    go_on.notify_one();
+    let mut got = String::new();
+    client.read_to_string(&mut got).await.expect("an end");
+    assert!(got.contains("connection: close"), "{got}");
+    assert_eq!(got.matches("HTTP/1.1 ").count(), 1, "{got}");
+    running.await.expect("no panic").expect("no failure");
+    assert_eq!(conn_state.requests.counts(), (1, 0));
+}
