@@ -30,7 +30,7 @@ use crate::server::Trusted;
 ///
 /// Connections are checked a few times a second: a time limit takes effect up to a second late, and never early.
 /// [`Duration::MAX`] is no limit.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "limits do nothing unless given to a server"]
 pub struct Limits {
     pub(super) head_time: Duration,
@@ -65,8 +65,22 @@ const WINDOW_MAX: u32 = i32::MAX as u32;
 /// Fields for which HTTP/1 reserves space before it parses a head. `http::HeaderMap` holds few more.
 const FIELDS_MAX: usize = 16 << 10;
 
-type Streams = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
-type OnRefusal = Arc<dyn Fn(&mut Response<Bytes>) + Send + Sync>;
+type Streams = Hook<dyn Fn(&Parts) -> bool + Send + Sync>;
+type OnRefusal = Hook<dyn Fn(&mut Response<Bytes>) + Send + Sync>;
+
+pub(super) struct Hook<F: ?Sized>(pub(super) Arc<F>);
+
+impl<F: ?Sized> Clone for Hook<F> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<F: ?Sized> fmt::Debug for Hook<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hook")
+    }
+}
 
 impl Default for Limits {
     fn default() -> Self {
@@ -240,7 +254,7 @@ impl Limits {
     /// });
     /// ```
     pub fn on_refusal(mut self, hook: impl Fn(&mut Response<Bytes>) + Send + Sync + 'static) -> Self {
-        self.on_refusal = Some(Arc::new(hook));
+        self.on_refusal = Some(Hook(Arc::new(hook)));
         self
     }
 
@@ -252,7 +266,7 @@ impl Limits {
     /// message. Any client can send that content type, also to a handler that collects whole bodies and relies on this
     /// limit. A server with such handlers selects by path, or nothing: `streaming_requests(|_| false)`.
     pub fn streaming_requests(mut self, streams: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.streaming = Some(Arc::new(streams));
+        self.streaming = Some(Hook(Arc::new(streams)));
         self
     }
 
@@ -357,35 +371,5 @@ impl Limits {
     #[inline]
     pub(super) fn pressure(&self) -> Pressure {
         Pressure::of(Queue::all(), self.budget)
-    }
-}
-
-impl fmt::Debug for Limits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limits")
-            .field("head_time", &self.head_time)
-            .field("body_progress", &self.body_progress)
-            .field("body_rate", &self.body_rate)
-            .field("write_stall", &self.write_stall)
-            .field("write_rate", &self.write_rate)
-            .field("keep_alive", &self.keep_alive)
-            .field("half_close", &self.half_close)
-            .field("half_close_events", &self.half_close_events)
-            .field("ping_interval", &self.ping_interval)
-            .field("ping_timeout", &self.ping_timeout)
-            .field("head", &self.head)
-            .field("uri", &self.uri)
-            .field("fields", &self.fields)
-            .field("body", &self.body)
-            .field("connections", &self.connections)
-            .field("per_address", &self.per_address)
-            .field("exempt", &self.exempt)
-            .field("streams", &self.streams)
-            .field("stream_window", &self.stream_window)
-            .field("connection_window", &self.connection_window)
-            .field("adaptive_window", &self.adaptive_window)
-            .field("buffer", &self.buffer)
-            .field("budget", &self.budget)
-            .finish_non_exhaustive()
     }
 }

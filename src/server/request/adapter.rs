@@ -84,7 +84,7 @@ impl<S: HttpService> Adapter<S> {
             let streams = match &limits.streaming {
                 Some(select) => {
                     let (head, body) = request.into_parts();
-                    let streams = select(&head);
+                    let streams = (select.0)(&head);
                     request = Request::from_parts(head, body);
                     streams
                 }

@@ -25,7 +25,7 @@ pub(in crate::server) fn refusal(limits: &Limits, status: StatusCode, grpc: bool
         None => {
             *response.status_mut() = status;
             if let Some(hook) = &limits.on_refusal {
-                hook(&mut response);
+                (hook.0)(&mut response);
                 // The server frames its answer, and a status without a body would not fit the framing.
                 *response.status_mut() = status;
                 for name in [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING] {
