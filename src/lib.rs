@@ -70,7 +70,8 @@
 //!
 //! * **Gathering.** A *turn* is the time between two waits of a runtime thread. The first write after a read is sent at
 //!   once, because the peer waits for it. Further writes are gathered and sent by one system call at the end of the
-//!   turn, at most 1 ms later. No timer is armed, and an idle service flushes at once.
+//!   turn, at most 1 ms later. No timer is armed, and an idle service flushes at once. Where turns have one write each,
+//!   most of these do not wait.
 //! * **Origins.** Files are mapped into an address range of this crate, and pool memory lies in another. hyper passes
 //!   body memory by address, so the stream recognises it: long parts of files are sent by `sendfile` and never enter
 //!   the process, and pool memory is kept by reference count instead of being copied. Other readers of such memory, for

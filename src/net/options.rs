@@ -43,6 +43,14 @@ impl Options {
     }
 }
 
+#[cfg(test)]
+impl Options {
+    /// Options of a stream that gathers up to 1 MiB, and that only the test flushes, however late it goes on.
+    pub(super) fn of_a_gathering_stream() -> Self {
+        Self { limit: Duration::from_secs(3600), high: 1 << 20, ..Self::default() }
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct CloseHook(pub(super) Arc<dyn Fn(&StreamStats) + Send + Sync>);
 

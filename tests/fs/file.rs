@@ -92,7 +92,8 @@ fn what_is_in_memory_is_read_at_once_unless_all_goes_by_ring() {
         let (file, _) = file().await;
         file.write_at(0, noise(200_000)).await.unwrap();
         for len in [1, 64 << 10] {
-            let at_once = file.read_at(5, len).now_or_never().is_some();
+            // The kernel may hold a file that was just written for a moment: each look may fail.
+            let at_once = (0..3).any(|_| file.read_at(5, len).now_or_never().is_some());
             assert!(if io == Io::Uring { !at_once || !by_ring(io) } else { at_once }, "{len}");
         }
         assert!(file.read_at(5, 100_000).now_or_never().is_none() || !by_ring(io), "more than a turn has time for");

@@ -5,6 +5,7 @@ use std::sync::{Arc, MutexGuard};
 
 use super::{Egress, EgressState};
 use crate::counters::{Counter, count};
+use crate::net::stats::Reason;
 #[cfg(uring_net)]
 use crate::ring::net::send::RingSend;
 use crate::runtime::Flush;
@@ -51,7 +52,11 @@ impl Flush for Egress {
         let mut state = self.state();
         state.scheduled = false;
         count(Counter::TurnFlushes, 1);
-        let reason = state.reason();
+        let (reason, writes) = (state.reason(), state.uncounted.0);
+        if reason == Reason::Turn {
+            state.single_writes.flushed(writes);
+            self.expects_single.store(state.single_writes.has_credit(), Ordering::Relaxed);
+        }
         self.send_queue(&mut state, reason);
         self.sent(state);
     }

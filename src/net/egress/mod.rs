@@ -1,11 +1,12 @@
 //! The sending side of a stream: writes leave at once, or gather until the end of the turn.
 //!
 //! A write goes *through*, in one call with the bytes queued before it, if the peer has sent bytes since the last write
-//! and so waits for an answer, if gathering is off, or if it carries a long slice of unknown origin. Other writes are
-//! queued: short slices are copied, slices of known origin are kept by reference.
+//! and so waits for an answer, if the last turns had one write each, if gathering is off, or if it carries a long slice
+//! of unknown origin. Other writes are queued: short slices are copied, slices of known origin are kept by reference.
 //!
 //! - this file: the type, and what its parts share.
-//! - `answer`: the common write, sent at once. `gather`: other writes, and the decision whether they gather.
+//! - `at_once`: the common write, sent at once. `single_writes`: whether a write is likely the only one of its turn.
+//! - `gather`: other writes, and the decision whether they gather.
 //! - `state`: what the lock protects; `high_water`: the mark above which writers wait.
 //! - `socket_writer`: the system calls. `flush`: at the end of a turn, and when the socket has room. `by_ring`,
 //!   `ring_send`: in a batch by the ring (feature `uring-net`).
@@ -48,7 +49,7 @@ use by_ring::ByRing;
 pub(super) use by_ring::HeldOpen;
 use socket_writer::SocketWriter;
 
-mod answer;
+mod at_once;
 #[cfg_attr(not(uring_net), path = "no_by_ring.rs")]
 mod by_ring;
 mod close;
@@ -67,6 +68,7 @@ mod ready;
 #[cfg(uring_net)]
 mod ring_send;
 mod seen;
+mod single_writes;
 mod socket_writer;
 mod state;
 mod tune;
@@ -84,6 +86,8 @@ pub(super) struct Egress {
     by_ring: ByRing,
     /// Whether the peer has sent bytes since the last write.
     peer_spoke: AtomicBool,
+    /// Whether the next write may be the only one of its turn, so that writes can check without the lock.
+    expects_single: AtomicBool,
     /// Whether bytes wait in the socket although it is not ready to read, as far as the runtime's driver knows.
     unread: AtomicBool,
     /// Counts gathered writes, so that the flusher can check for new ones without the lock.
@@ -139,6 +143,7 @@ impl Egress {
             profile: ProfileCell::new(Profile::System),
             by_ring,
             peer_spoke: AtomicBool::new(false),
+            expects_single: AtomicBool::new(false),
             unread: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
@@ -199,8 +204,8 @@ impl Egress {
     #[inline]
     pub(super) fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let progress = ready!(coop::poll_proceed(cx));
-        let written = match self.answer(slices) {
-            Some(answered) => Poll::Ready(answered),
+        let written = match self.send_at_once(slices) {
+            Some(sent) => Poll::Ready(sent),
             None => self.write(Some(cx.waker()), slices),
         };
         if written.is_ready() {

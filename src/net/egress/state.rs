@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::super::options::Options;
 use super::super::profile::Profile;
 use super::super::stats::{Meter, Reason};
+use super::single_writes::SingleWrites;
 use super::socket_writer::SendFailure;
 use crate::buf::origin::OriginSlices;
 use crate::buf::queue::Queue;
@@ -44,6 +45,7 @@ pub(super) struct EgressState {
     /// Whether the owner has shut the sending side down. The socket's own is closed behind the queue.
     pub(super) shut_down: bool,
     pub(super) burst: usize,
+    pub(super) single_writes: SingleWrites,
     /// Gathered since the last flush: writes, bytes copied, bytes held.
     pub(super) uncounted: (u64, usize, usize),
 }

@@ -36,8 +36,7 @@ impl Bytes {
 fn egress() -> (Arc<Egress>, tokio::net::UnixStream) {
     let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
     let ours = ours.into_std().unwrap();
-    let options = Options { high: 1 << 20, ..Options::default() };
-    (Egress::new(ours.into(), Turn::current(), options).unwrap(), theirs)
+    (Egress::new(ours.into(), Turn::current(), Options::of_a_gathering_stream()).unwrap(), theirs)
 }
 
 /// Writes `slices` and flushes. Returns the number of bytes accepted, and of look-ups.
@@ -103,7 +102,7 @@ async fn bytes_of_the_queue_that_leave_before_the_socket_is_full_use_up_the_rate
     let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
     // The clock stands still, so the tenth of a second that may be sent at once is all.
     let pace = SharedPace::new(std::num::NonZeroU64::new(10_000).unwrap());
-    let options = Options { high: 1 << 20, pace: Some(pace.clone()), ..Options::default() };
+    let options = Options { pace: Some(pace.clone()), ..Options::of_a_gathering_stream() };
     let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), options).unwrap();
     let mut cx = Context::from_waker(Waker::noop());
     let piece = vec![5; 16 << 10];
@@ -115,4 +114,41 @@ async fn bytes_of_the_queue_that_leave_before_the_socket_is_full_use_up_the_rate
     assert!((1..waited).contains(&egress.queued()), "{} of {waited} are left", egress.queued());
     assert_eq!(pace.may_send(1, Waker::noop(), &Handle::current()), Grant::Later);
     drop(theirs);
+}
+
+#[tokio::test]
+async fn a_write_that_is_likely_the_only_one_of_its_turn_leaves_at_once() {
+    let (egress, theirs) = egress();
+    let write = || {
+        assert!(egress.poll_write(&mut Context::from_waker(Waker::noop()), &[IoSlice::new(b"token")]).is_ready());
+        egress.queued()
+    };
+    for _ in 0..2 {
+        assert_eq!(write(), 5, "no pattern yet");
+        Arc::clone(&egress).flush();
+    }
+    assert_eq!(write(), 0);
+    // At the latest when the credit is spent.
+    let waited = (0..3).map(|_| write()).find(|&queued| queued > 0);
+    assert_eq!(waited, Some(5));
+    write();
+    Arc::clone(&egress).flush();
+    assert_eq!(write(), 5, "the last turn had two writes");
+    Arc::clone(&egress).flush();
+    let mut got = vec![0; 100];
+    theirs.readable().await.unwrap();
+    let n = theirs.try_read(&mut got).unwrap();
+    assert!(got[..n].chunks(5).all(|token| token == b"token") && n >= 30, "{n} bytes");
+}
+
+#[tokio::test]
+async fn a_stream_that_never_waits_expects_nothing() {
+    let (ours, _theirs) = tokio::net::UnixStream::pair().unwrap();
+    let options = Options { limit: Duration::ZERO, ..Options::of_a_gathering_stream() };
+    let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), options).unwrap();
+    for _ in 0..10 {
+        assert!(egress.poll_write(&mut Context::from_waker(Waker::noop()), &[IoSlice::new(b"token")]).is_ready());
+        assert_eq!(egress.queued(), 0);
+    }
+    assert!(!egress.expects_single.load(Ordering::Relaxed));
 }

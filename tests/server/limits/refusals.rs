@@ -105,7 +105,7 @@ fn a_client_that_goes_on_sending_is_not_read_for_ever() {
 #[test]
 fn answers_of_the_server_are_given_fields_and_a_body() {
     on_both(async || {
-        let limits = limited().head_time(Duration::from_millis(100)).on_refusal(|response| {
+        let limits = limited().on_refusal(|response| {
             response.headers_mut().insert("access-control-allow-origin", "*".parse().unwrap());
             response.headers_mut().insert("content-length", "7".parse().unwrap());
             *response.body_mut() = format!("refused: {}", response.status()).into();
@@ -113,13 +113,18 @@ fn answers_of_the_server_are_given_fields_and_a_body() {
             *response.status_mut() = hyper::StatusCode::NO_CONTENT;
         });
         let addr = start(limits.clone(), tower::service_fn(length)).await;
+        let hasty = start(limits.clone().head_time(Duration::from_millis(100)), tower::service_fn(length)).await;
         let cases = [
-            ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n".to_owned(), "400 Bad Request"),
-            (format!("GET /{} HTTP/1.1\r\nHost: mill\r\n\r\n", "x".repeat(9000)), "414 URI Too Long"),
-            ("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 3000000\r\n\r\n".to_owned(), "413 Payload Too Large"),
-            ("GET / HTTP/1.1\r\nHost:".to_owned(), "408 Request Timeout"),
+            (addr, "GET / HTTP/1.1\r\nHost: a b\r\n\r\n".to_owned(), "400 Bad Request"),
+            (addr, format!("GET /{} HTTP/1.1\r\nHost: mill\r\n\r\n", "x".repeat(9000)), "414 URI Too Long"),
+            (
+                addr,
+                "POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 3000000\r\n\r\n".to_owned(),
+                "413 Payload Too Large",
+            ),
+            (hasty, "GET / HTTP/1.1\r\nHost:".to_owned(), "408 Request Timeout"),
         ];
-        for (request, status) in cases {
+        for (addr, request, status) in cases {
             let mut client = Raw::connect(addr).await;
             client.send(&request).await;
             let head = client.head().await;

@@ -10,8 +10,8 @@ use crate::runtime::Turn;
 /// Returns a connection with bytes that its socket does not take, and its peer.
 async fn full() -> (Arc<Egress>, tokio::net::UnixStream) {
     let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
-    let options = Options { high: 1 << 20, ..Options::default() };
-    let egress = Egress::new(ours.into_std().unwrap().into(), Turn::current(), options).unwrap();
+    let egress =
+        Egress::new(ours.into_std().unwrap().into(), Turn::current(), Options::of_a_gathering_stream()).unwrap();
     let piece = [IoSlice::new(&[7; 16 << 10]); 64];
     assert!(egress.poll_write(&mut Context::from_waker(Waker::noop()), &piece).is_ready());
     assert!(poll_fn(|cx| std::task::Poll::Ready(egress.poll_drained(cx, Reason::Dropped))).await.is_pending());

@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt;
 async fn while_bytes_are_away_nothing_overtakes_them() {
     let (ours, mut theirs) = tokio::net::UnixStream::pair().unwrap();
     let ours = ours.into_std().unwrap();
-    let egress = Egress::new(ours.into(), Turn::current(), Options::default()).unwrap();
+    let egress = Egress::new(ours.into(), Turn::current(), Options::of_a_gathering_stream()).unwrap();
     let mut cx = Context::from_waker(Waker::noop());
     assert!(egress.poll_write(&mut cx, &[IoSlice::new(b"first ")]).is_ready());
     let send_op = Arc::clone(&egress).begin().expect("something waits");

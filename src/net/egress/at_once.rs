@@ -1,4 +1,4 @@
-//! The common way of a response: one read, one write, one call.
+//! The common way: one write in a turn, one call.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::Ordering;
@@ -9,26 +9,34 @@ use crate::sys::call::{self, IOV_LIMIT};
 use crate::sys::fd::AsFd;
 
 impl Egress {
-    /// Sends the first write after a read in one call, if the stream holds no bytes. `None`: it is another write, or the
-    /// socket is full.
+    /// Sends the first write after a read, or one that is likely the only one of its turn, in one call, if the stream
+    /// holds no bytes. `None`: it is another write, or the socket is full.
     #[inline]
-    pub(super) fn answer(&self, slices: &[IoSlice<'_>]) -> Option<io::Result<usize>> {
+    pub(super) fn send_at_once(&self, slices: &[IoSlice<'_>]) -> Option<io::Result<usize>> {
         let offered = slices.iter().map(|slice| slice.len()).sum();
-        let is_answer = self.peer_spoke.load(Ordering::Relaxed)
+        let is_answer = self.peer_spoke.load(Ordering::Relaxed);
+        let may_be = (is_answer || self.expects_single.load(Ordering::Relaxed))
             && (1..=COPY_MAX).contains(&offered)
             && slices.len() <= IOV_LIMIT
             && !slices.iter().any(|slice| origin::is_of_file(slice))
             && self.options.pace.is_none()
             && self.by_ring.answers_alone(self.send_strategy());
-        if !is_answer {
+        if !may_be {
             return None;
         }
         let mut state = self.state();
         if !state.is_clear() {
             return None;
         }
-        // Before the call: what the peer says during it asks for another answer.
-        self.peer_spoke.store(false, Ordering::Relaxed);
+        let leaves = state.single_writes.leaves_at_once(is_answer);
+        self.expects_single.store(state.single_writes.has_credit(), Ordering::Relaxed);
+        if !leaves {
+            return None;
+        }
+        if is_answer {
+            // Before the call: what the peer says during it asks for another answer.
+            self.peer_spoke.store(false, Ordering::Relaxed);
+        }
         match call::send_joined(self.as_fd(), slices, offered) {
             Ok(sent) => {
                 self.writer.meter.answered(sent);
@@ -37,7 +45,9 @@ impl Egress {
                 Some(Ok(sent))
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                self.peer_spoke.store(true, Ordering::Relaxed);
+                if is_answer {
+                    self.peer_spoke.store(true, Ordering::Relaxed);
+                }
                 None
             }
             // Told now: the kernel tells it once.
