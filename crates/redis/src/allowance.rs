@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use redis::RedisError;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 
 /// Maximum size of an event. Redis would accept up to 512 MiB, but much smaller events would block it.
 pub(crate) const EVENT_MAX: usize = 16 << 20;
@@ -59,17 +59,18 @@ impl Allowance {
     }
 }
 
-/// A stream that fails if it receives more bytes between two writes than its allowance. It reads nothing after that.
+/// A stream that fails if it receives more bytes between two writes than its allowance. It reads only one byte more than
+/// that, whatever the buffer has room for.
 #[derive(Debug)]
 pub(crate) struct Metered<S> {
-    stream: S,
+    stream: Take<S>,
     allowance: Allowance,
     received: usize,
 }
 
-impl<S> Metered<S> {
+impl<S: AsyncRead> Metered<S> {
     pub(crate) fn new(stream: S, allowance: Allowance) -> Self {
-        Self { stream, allowance, received: 0 }
+        Self { stream: stream.take(0), allowance, received: 0 }
     }
 }
 
@@ -79,10 +80,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         if self.allowance.was_exceeded() {
             return Poll::Ready(Err(self.allowance.refusal()));
         }
-        let before = buf.filled().len();
+        let (allowed, before) = (self.allowance.0.bytes.load(Ordering::Relaxed), buf.filled().len());
+        let more = allowed.saturating_sub(self.received) as u64 + 1;
+        self.stream.set_limit(more);
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         self.received += buf.filled().len() - before;
-        let allowed = self.allowance.0.bytes.load(Ordering::Relaxed);
         if self.received <= allowed {
             return Poll::Ready(Ok(()));
         }
@@ -91,19 +93,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
+        let written = ready!(Pin::new(self.stream.get_mut()).poll_write(cx, buf))?;
         self.received = 0;
         Poll::Ready(Ok(written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        Pin::new(self.stream.get_mut()).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        Pin::new(self.stream.get_mut()).poll_shutdown(cx)
     }
 }
 
@@ -127,11 +129,12 @@ mod tests {
             assert_eq!(metered.read(&mut buf).await.unwrap(), 100);
         }
         assert!(!allowance.was_exceeded());
-        peer.write_all(&[0]).await.unwrap();
+        peer.write_all(&[0; 50]).await.unwrap();
         let error = metered.read(&mut buf).await.unwrap_err();
         assert!(error.to_string().contains("more than 100 bytes"), "{error}");
         assert!(allowance.was_exceeded());
-        peer.write_all(&[0; 1 << 10]).await.unwrap();
+        assert_eq!(metered.received, 101, "no more enters the process, although the buffer has room");
+        peer.write_all(&[0; (1 << 10) - 49]).await.unwrap();
         metered.read(&mut buf).await.unwrap_err();
         assert_eq!(peer.write(&[0]).now_or_never().map(Result::unwrap), None, "nothing more is read");
     }
