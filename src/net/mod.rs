@@ -28,7 +28,8 @@
 //! The first write after a read leaves at once, as on tokio's stream, because the peer waits for an answer. Further
 //! writes gather while they keep coming, at most for the listener's gather limit, and leave in one call. A stream whose
 //! last turns had one write each sends such writes at once, but for one of up to 64, which waits for others: tokens at
-//! the pace of a model, and messages of WebSockets. Long slices are never copied. Otherwise the streams behave like tokio's; [`TcpStream`] lists the exceptions.
+//! the pace of a model, and messages of WebSockets. Long slices are never copied. Otherwise the streams behave like
+//! tokio's; [`TcpStream`] lists the exceptions.
 
 // From the top down; imports run downwards only:
 //

@@ -240,7 +240,7 @@ impl Meter {
     /// Counts an accepted write of `bytes` that one call has sent at once. As [`sent`](Self::sent), `frame` and
     /// `count_flush`, in one step.
     #[inline]
-    pub(super) fn answered(&self, bytes: usize) {
+    pub(super) fn sent_at_once(&self, bytes: usize) {
         count_all([(Counter::Writes, 1), (Counter::BytesWritten, bytes as u64), (Counter::ThroughFlushes, 1)]);
         for (counter, n) in [(&self.writes, 1), (&self.sent, bytes as u64), (&self.frames, 1)] {
             add(counter, n);

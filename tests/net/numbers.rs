@@ -30,6 +30,27 @@ async fn connect(listener: &TcpListener) -> (TcpStream, tokio::net::TcpStream) {
 }
 
 #[test]
+fn a_write_a_turn_takes_one_call_and_seldom_a_flush() {
+    watched(|| {
+        Flavour::CurrentThread.runtime().block_on(async {
+            DriverBuilder::new().io(Io::Auto).install().unwrap();
+            let (mut ours, mut theirs) = pair().await;
+            let (handle, mut got) = (ours.handle(), [0; 5]);
+            for _ in 0..300 {
+                ours.write_all(b"token").await.unwrap();
+                theirs.read_exact(&mut got).await.unwrap();
+                // Writes that follow sooner gather.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let so_far = numbers(&handle);
+            assert_eq!((so_far.writes, so_far.frames), (300, 300));
+            // Two at first, and then one behind 3, 7, 15, 31 and each 63 that leave at once.
+            assert_eq!((so_far.flushes.turn, so_far.flushes.through), (9, 291));
+        });
+    });
+}
+
+#[test]
 fn every_send_has_a_reason() {
     watched(|| {
         Flavour::CurrentThread.runtime().block_on(async {

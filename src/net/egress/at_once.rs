@@ -15,13 +15,13 @@ impl Egress {
     pub(super) fn send_at_once(&self, slices: &[IoSlice<'_>]) -> Option<io::Result<usize>> {
         let offered = slices.iter().map(|slice| slice.len()).sum();
         let is_answer = self.peer_spoke.load(Ordering::Relaxed);
-        let may_be = (is_answer || self.expects_single.load(Ordering::Relaxed))
+        let is_candidate = (is_answer || self.expects_single.load(Ordering::Relaxed))
             && (1..=COPY_MAX).contains(&offered)
             && slices.len() <= IOV_LIMIT
             && !slices.iter().any(|slice| origin::is_of_file(slice))
             && self.options.pace.is_none()
             && self.by_ring.answers_alone(self.send_strategy());
-        if !may_be {
+        if !is_candidate {
             return None;
         }
         let mut state = self.state();
@@ -39,7 +39,7 @@ impl Egress {
         }
         match call::send_joined(self.as_fd(), slices, offered) {
             Ok(sent) => {
-                self.writer.meter.answered(sent);
+                self.writer.meter.sent_at_once(sent);
                 state.record_bytes(sent, sent);
                 self.tune_if_due(&mut state);
                 Some(Ok(sent))

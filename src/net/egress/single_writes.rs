@@ -13,7 +13,9 @@ const STREAK_MIN: u32 = 2;
 /// Number of successive turns that count at most. Of `2^STREAK_MAX` writes one waits.
 const STREAK_MAX: u32 = 6;
 
-/// A write that follows another sooner is in the same turn: two turns of a runtime with system calls take longer.
+/// A write that follows another sooner counts as one of the same turn. Turns of a single busy stream may be shorter: its
+/// writes gather, as without credit. Writes of one turn may be further apart, if much is computed between them: these
+/// leave one by one until the credit is spent.
 const TURN_MIN: Duration = Duration::from_micros(20);
 
 #[derive(Debug, Default)]
