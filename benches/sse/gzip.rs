@@ -12,22 +12,21 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
-use std::time::Duration;
 
 use millstream::body::{Compress, ContentCoding};
 use millstream::sse::{Event, Hub};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::readers::{Content, counted, measure_content, streams};
+use super::readers::{Content, Pace, counted, measure_content};
 use crate::common::contest::{By, Case, Goal};
 use crate::common::server::Server;
 use crate::common::suite::Suite;
 
 /// Events per second, few enough that each reader's own encoder keeps up.
-const HZ: u32 = 10;
+const PACE: Pace = Pace::new(1000, 10);
 
 /// Events of a turn: a second of all streams.
-const EVENTS: u64 = 1000 * HZ as u64;
+const EVENTS: u64 = 10_000;
 
 const LEVEL: u32 = 6;
 
@@ -53,7 +52,7 @@ async fn serve(listener: TcpListener, each: bool) -> io::Result<()> {
     let hub = if each { builder.build() } else { builder.gzip(LEVEL).build() };
     let sender = hub.clone();
     tokio::spawn(async move {
-        let mut ticks = interval(Duration::from_secs(1) / HZ);
+        let mut ticks = interval(PACE.period());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         for tick in 0.. {
             ticks.tick().await;
@@ -80,7 +79,7 @@ async fn serve(listener: TcpListener, each: bool) -> io::Result<()> {
 
 pub(crate) fn run(suite: &mut Suite) {
     let len = event_len();
-    let title = format!("hub, one event of {len} bytes, {} readers x {HZ} Hz, gzip", streams());
+    let title = format!("hub, one event of {len} bytes, {} readers x {} Hz, gzip", PACE.streams(), PACE.hz);
     let goal = |against, most| Goal { against, by: By::Cpu, most };
     let goals = [goal("millstream Hub, plain", 1.30), goal("compressed each", 0.30)];
     let case = Case { operations: Some(EVENTS), goals: &goals, ..Case::new(&title, "CPU us/delivery", 1) };
@@ -88,12 +87,14 @@ pub(crate) fn run(suite: &mut Suite) {
         let start = |each| Server::start(move |listener| serve(listener, each));
         vec![
             counted("millstream Hub, gzip", move |events| {
-                measure_content(start(false).addr, Content::Gzip(len), events)
+                measure_content(start(false).addr, PACE, Content::Gzip(len), events)
             }),
             counted("millstream Hub, plain", move |events| {
-                measure_content(start(false).addr, Content::Plain(len), events)
+                measure_content(start(false).addr, PACE, Content::Plain(len), events)
             }),
-            counted("compressed each", move |events| measure_content(start(true).addr, Content::Gzip(len), events)),
+            counted("compressed each", move |events| {
+                measure_content(start(true).addr, PACE, Content::Gzip(len), events)
+            }),
         ]
     });
 }

@@ -18,7 +18,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::response::sse::{self, Sse};
 use futures_util::stream;
@@ -30,13 +30,15 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::readers::{EVENTS, HZ, counted, floor, measure, streams};
+use super::readers::{Pace, counted, floor, measure};
 use crate::common::contest::{By, Case, Contender, Goal, Spent};
 use crate::common::server::{Server, spawn};
 use crate::common::suite::Suite;
 
 /// As long as the ids of the hub.
 const ID: &str = "0123abcd-100000";
+
+const PACE: Pace = Pace::new(1000, 100);
 
 fn data() -> String {
     "x".repeat(100)
@@ -47,7 +49,7 @@ fn event() -> Vec<u8> {
 }
 
 async fn tick(mut send: impl FnMut()) {
-    let mut ticks = interval(Duration::from_secs(1) / HZ);
+    let mut ticks = interval(PACE.period());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
@@ -126,32 +128,34 @@ fn measure_from_outside(events: u64) -> (Spent, Snapshot) {
     let thread = spawn(move || {
         let mut tick = Instant::now();
         while sender.send(Event::new().data(data()).id(ID)).is_ok() {
-            tick += Duration::from_secs(1) / HZ;
+            tick += PACE.period();
             std::thread::park_timeout(tick.saturating_duration_since(Instant::now()));
         }
     });
     let served = hub.clone();
     let server = Server::start(|listener| serve_hub(listener, served, |body| body, true));
-    let measured = measure(server.addr, &event(), events);
+    let measured = measure(server.addr, PACE, &event(), events);
     hub.close();
     thread.join().unwrap();
     measured
 }
 
 pub(crate) fn run(suite: &mut Suite) {
-    let title = format!("hub, one event, {} readers x {HZ} Hz", streams());
+    let title = format!("hub, one event, {} readers x {} Hz", PACE.streams(), PACE.hz);
     let goal = |against, most| Goal { against, by: By::Cpu, most };
     let goals = [goal("axum Sse", 0.80), goal("floor, bare sends", 1.08)];
-    let case = Case { operations: Some(EVENTS), goals: &goals, ..Case::new(&title, "CPU us/delivery", 1) };
+    let case = Case { operations: Some(PACE.events()), goals: &goals, ..Case::new(&title, "CPU us/delivery", 1) };
     suite.run(&case, || {
         vec![
-            counted("millstream Hub", |events| measure(Server::start(hub).addr, &event(), events)),
+            counted("millstream Hub", |events| measure(Server::start(hub).addr, PACE, &event(), events)),
             counted("millstream Hub, other thread", measure_from_outside),
-            counted("millstream Hub, boxed body", |events| measure(Server::start(boxed).addr, &event(), events)),
-            counted("millstream Hub, past layers", |events| measure(Server::start(past_layers).addr, &event(), events)),
-            counted("millstream Hub, by hyper", |events| measure(Server::start(by_hyper).addr, &event(), events)),
-            Contender::new("axum Sse", |events| measure(Server::start(axum_sse).addr, &event(), events).0),
-            Contender::new("floor, bare sends", |events| floor(&event(), events)),
+            counted("millstream Hub, boxed body", |events| measure(Server::start(boxed).addr, PACE, &event(), events)),
+            counted("millstream Hub, past layers", |events| {
+                measure(Server::start(past_layers).addr, PACE, &event(), events)
+            }),
+            counted("millstream Hub, by hyper", |events| measure(Server::start(by_hyper).addr, PACE, &event(), events)),
+            Contender::new("axum Sse", |events| measure(Server::start(axum_sse).addr, PACE, &event(), events).0),
+            Contender::new("floor, bare sends", |events| floor(PACE, &event(), events)),
         ]
     });
 }

@@ -18,14 +18,30 @@ use crate::common::options::options;
 use crate::common::server::spawn;
 use crate::common::{connect, cpu_of_others, listener};
 
-/// Events per second on each stream.
-pub(crate) const HZ: u32 = 100;
+/// How many streams there are, and how many events a second each of them has.
+#[derive(Clone, Copy)]
+pub(crate) struct Pace {
+    streams: usize,
+    pub(crate) hz: u32,
+}
 
-/// Events of a turn: half a second of all streams.
-pub(crate) const EVENTS: u64 = 500 * HZ as u64;
+impl Pace {
+    pub(crate) const fn new(streams: usize, hz: u32) -> Self {
+        Self { streams, hz }
+    }
 
-pub(crate) fn streams() -> usize {
-    if options().test { 8 } else { 1000 }
+    pub(crate) fn streams(self) -> usize {
+        if options().test { 8 } else { self.streams }
+    }
+
+    pub(crate) fn period(self) -> Duration {
+        Duration::from_secs(1) / self.hz
+    }
+
+    /// Events of a turn: half a second of all streams.
+    pub(crate) fn events(self) -> u64 {
+        self.streams as u64 * u64::from(self.hz) / 2
+    }
 }
 
 /// What readers expect.
@@ -63,11 +79,11 @@ impl Content<'_> {
 }
 
 impl<'a> Readers<'a> {
-    fn connect(addr: SocketAddr, content: Content<'a>) -> Self {
+    fn connect(addr: SocketAddr, streams: usize, content: Content<'a>) -> Self {
         let accept = if let Content::Gzip(_) = content { "accept-encoding: gzip\r\n" } else { "" };
         let request = format!("GET /events HTTP/1.1\r\nhost: bench\r\n{accept}\r\n");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        let connected = connect(addr, streams()).into_iter();
+        let connected = connect(addr, streams).into_iter();
         let readers: Vec<Reader> = connected
             .map(|mut stream| {
                 stream.write_all(request.as_bytes()).unwrap();
@@ -153,14 +169,14 @@ fn check(text: &[u8], from: usize, len: usize) {
 }
 
 /// Measures readers of the same event, as [`measure_content`].
-pub(crate) fn measure(addr: SocketAddr, event: &[u8], events: u64) -> (Spent, Snapshot) {
-    measure_content(addr, Content::Same(event), events)
+pub(crate) fn measure(addr: SocketAddr, pace: Pace, event: &[u8], events: u64) -> (Spent, Snapshot) {
+    measure_content(addr, pace, Content::Same(event), events)
 }
 
 /// Connects, reads some events without counting them, and then at least `events`. Returns the time of those, and the
 /// counters of our streams.
-pub(crate) fn measure_content(addr: SocketAddr, content: Content<'_>, events: u64) -> (Spent, Snapshot) {
-    let mut readers = Readers::connect(addr, content);
+pub(crate) fn measure_content(addr: SocketAddr, pace: Pace, content: Content<'_>, events: u64) -> (Spent, Snapshot) {
+    let mut readers = Readers::connect(addr, pace.streams(), content);
     readers.read(events / 4);
     let (start, cpu, calls) = (Instant::now(), cpu_of_others(), Snapshot::now());
     let arrived = readers.read(events);
@@ -196,19 +212,19 @@ pub(crate) fn counted<'a>(name: &'static str, measure: impl FnMut(u64) -> (Spent
 }
 
 /// Like [`measure`], for a bare loop of `send` on blocking sockets.
-pub(crate) fn floor(event: &[u8], events: u64) -> Spent {
-    let (listener, streams) = (listener(), streams());
+pub(crate) fn floor(pace: Pace, event: &[u8], events: u64) -> Spent {
+    let listener = listener();
     let addr = listener.local_addr().unwrap();
     let chunk = [format!("{:X}\r\n", event.len()).as_bytes(), event, b"\r\n"].concat();
-    let thread = spawn(move || send_all(&listener, streams, &chunk));
-    let (spent, _) = measure(addr, event, events);
+    let thread = spawn(move || send_all(&listener, pace, &chunk));
+    let (spent, _) = measure(addr, pace, event, events);
     thread.join().unwrap();
     spent
 }
 
 /// Accepts the connections, then sends one frame to each at each tick, until one disconnects.
-fn send_all(listener: &TcpListener, streams: usize, frame: &[u8]) {
-    let mut connections: Vec<TcpStream> = (0..streams)
+fn send_all(listener: &TcpListener, pace: Pace, frame: &[u8]) {
+    let mut connections: Vec<TcpStream> = (0..pace.streams())
         .map(|_| {
             let (mut stream, _) = listener.accept().unwrap();
             assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
@@ -225,7 +241,7 @@ fn send_all(listener: &TcpListener, streams: usize, frame: &[u8]) {
                 Err(e) => panic!("{e}"),
             }
         }
-        tick += Duration::from_secs(1) / HZ;
+        tick += pace.period();
         clock_nanosleep_absolute(ClockId::Monotonic, &tick.try_into().unwrap()).unwrap();
     }
 }
