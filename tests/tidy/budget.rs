@@ -15,7 +15,7 @@ pub(crate) const LINES: &[(&str, usize)] = &[
 ];
 
 /// Lines of `tests/api.txt`.
-pub(crate) const PUBLIC_ITEMS: usize = 1_872;
+pub(crate) const PUBLIC_ITEMS: usize = 1_873;
 
 /// Returns the code lines of a package. `files` are its paths and texts.
 pub(crate) fn lines(files: &[(String, String)]) -> usize {

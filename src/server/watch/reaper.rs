@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::check::{CheckVerdict, Facts, Seen};
+use super::trim::Trim;
 use crate::counters::{Counter, Gauge, Present, count};
 use crate::net::Pulse;
 use crate::server::connection::Protocols;
@@ -15,6 +16,7 @@ use crate::server::drain::Drained;
 use crate::server::limits::Limits;
 use crate::server::lock::lock;
 use crate::server::state::{ConnLimiter, ConnState, Protocol, ShutdownPhase};
+use crate::sys::heap;
 
 /// Longest interval of the checks. Short limits reduce it.
 const TICK: Duration = Duration::from_millis(250);
@@ -159,6 +161,7 @@ pub(in crate::server) async fn reaper(shared: Arc<ServerShared>) -> Drained {
     let tick = shared.tick();
     let mut entries: Vec<Entry> = Vec::new();
     let mut drained = Drained::default();
+    let mut trim = Trim::new(shared.limits.trim_heap);
     loop {
         let stage = {
             let mut state = lock(&shared.state);
@@ -168,7 +171,7 @@ pub(in crate::server) async fn reaper(shared: Arc<ServerShared>) -> Drained {
             state.sleeps = entries.is_empty();
             state.stage
         };
-        if entries.is_empty() {
+        if entries.is_empty() && !(stage == Stage::Serves && trim.is_pending()) {
             match stage {
                 Stage::Serves => shared.changed.notified().await,
                 Stage::Left => return drained,
@@ -185,13 +188,20 @@ pub(in crate::server) async fn reaper(shared: Arc<ServerShared>) -> Drained {
             if entry.conn_state.is_over() || stage.has_waited_for(entry) {
                 drained.add(entry.drained);
                 entries.swap_remove(at);
+                trim.rested();
                 continue;
             }
-            entry.check_limits(&shared.limits, stage, tick);
+            if entry.check_limits(&shared.limits, stage, tick) {
+                trim.rested();
+            }
             at += 1;
             if at % AT_ONCE == 0 {
                 tokio::task::yield_now().await;
             }
+        }
+        if stage == Stage::Serves && trim.is_due(Instant::now()) {
+            // Takes milliseconds.
+            tokio::task::spawn_blocking(heap::trim);
         }
         // Wakes at the deadline, not at the next tick after it.
         let wait = match stage {
@@ -231,9 +241,11 @@ impl Entry {
         held
     }
 
-    fn check_limits(&mut self, limits: &Limits, stage: Stage, tick: Duration) {
+    /// Returns whether the connection was asked to hibernate.
+    fn check_limits(&mut self, limits: &Limits, stage: Stage, tick: Duration) -> bool {
         let now = Instant::now();
-        let Some(pulse) = self.conn_state.handle.pulse() else { return };
+        let Some(pulse) = self.conn_state.handle.pulse() else { return false };
+        let mut hibernates = false;
         let held = self.held(&pulse);
         let conn_state = &*self.conn_state;
         // Without a read since the last check, bytes in the kernel wait for the server, not for the client.
@@ -296,7 +308,8 @@ impl Entry {
             CheckVerdict::Well { between_requests: true }
                 if facts.protocol == Protocol::One && self.seen.quiet(now) >= HIBERNATE_AFTER =>
             {
-                if std::mem::replace(&mut self.rested, facts.requests.0) != facts.requests.0 {
+                hibernates = std::mem::replace(&mut self.rested, facts.requests.0) != facts.requests.0;
+                if hibernates {
                     conn_state.request_hibernation(facts.requests.0);
                 }
             }
@@ -308,6 +321,7 @@ impl Entry {
             let is_idle = self.idle.is_some_and(|since| now.duration_since(since) >= tick);
             self.drain(now >= deadline, is_idle);
         }
+        hibernates
     }
 
     fn drain(&mut self, is_late: bool, is_idle: bool) {

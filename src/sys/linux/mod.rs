@@ -20,6 +20,7 @@
 //!  exit      the handler for process exit
 //!  file      creating, writing, naming and syncing files: calls that wait for a disk
 //!  flags     flags of calls on files
+//!  heap      unused memory of the heap
 //!  memory    memory that this process may use
 //!  mounts    file systems that contact a server or a process
 //!  page_cache  reads from the page cache only, and what is in it
@@ -62,6 +63,8 @@ pub(crate) mod errno;
 pub(crate) mod exit;
 pub(crate) mod file;
 pub(crate) mod flags;
+#[cfg(feature = "server")]
+pub(crate) mod heap;
 #[cfg(ktls)]
 pub(crate) mod kernel_tls;
 pub(crate) mod map;

@@ -42,6 +42,8 @@ pub(crate) mod exit;
 #[cfg(feature = "fs")]
 pub(crate) mod file;
 pub(crate) mod flags;
+#[cfg(feature = "server")]
+pub(crate) mod heap;
 pub(crate) mod map;
 #[cfg(feature = "files")]
 pub(crate) mod memory;
