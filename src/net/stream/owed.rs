@@ -49,6 +49,7 @@ impl Owed {
     }
 
     /// Records the result of a write.
+    #[inline]
     pub fn wrote(owed: Option<&Self>, written: &Poll<io::Result<usize>>, bufs: &[IoSlice<'_>]) {
         if let (Some(owed), Poll::Ready(Ok(n))) = (owed, written) {
             owed.accepted(*n, bufs);

@@ -67,10 +67,8 @@ impl Stream {
     /// Receives into `buf`, once; 0 bytes mean the end of the stream.
     pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>, buf: &mut impl RecvBuf) -> Poll<io::Result<()>> {
         // An owner does not need the lock.
-        let mut unread = std::mem::take(self.unread_mut());
-        let received = self.receive(&mut unread, Some(cx), buf);
-        *self.unread_mut() = unread;
-        received
+        let again = read_again(self.unread_mut(), buf);
+        self.receive_new(again, Some(cx), buf)
     }
 
     fn unread_mut(&mut self) -> &mut Vec<u8> {
@@ -81,24 +79,24 @@ impl Stream {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Receives `unread` bytes and then others into `buf`. All reads use this function. Without `cx` it does not wait.
-    pub(in crate::net) fn receive<B: RecvBuf>(
+    /// Receives `unread` bytes and then others into `buf`. Without `cx` it does not wait.
+    pub(in crate::net) fn receive(
         &self,
         unread: &mut Vec<u8>,
-        mut cx: Option<&mut Context<'_>>,
-        buf: &mut B,
+        cx: Option<&mut Context<'_>>,
+        buf: &mut impl RecvBuf,
     ) -> Poll<io::Result<()>> {
-        let again = unread.len().min(buf.room());
-        if again > 0 {
-            buf.put(&unread[..again]);
-        }
-        if again > 0 && B::TAKES {
-            unread.drain(..again);
-            if unread.is_empty() {
-                // Frees the buffer: most streams never need it again.
-                *unread = Vec::new();
-            }
-        }
+        let again = read_again(unread, buf);
+        self.receive_new(again, cx, buf)
+    }
+
+    /// Receives into `buf`, which has `again` bytes that were given back. All reads use this function.
+    fn receive_new(
+        &self,
+        again: usize,
+        mut cx: Option<&mut Context<'_>>,
+        buf: &mut impl RecvBuf,
+    ) -> Poll<io::Result<()>> {
         let room = buf.room();
         if room == 0 {
             return Poll::Ready(Ok(()));
@@ -150,6 +148,22 @@ impl Stream {
     pub(super) fn has_received_ahead(&self) -> bool {
         self.ingress.as_ref().is_some_and(|ingress| !ingress.is_idle()) || !self.unread_bytes().is_empty()
     }
+}
+
+/// Moves `unread` bytes into `buf`, and returns their number.
+fn read_again<B: RecvBuf>(unread: &mut Vec<u8>, buf: &mut B) -> usize {
+    let again = unread.len().min(buf.room());
+    if again > 0 {
+        buf.put(&unread[..again]);
+    }
+    if again > 0 && B::TAKES {
+        unread.drain(..again);
+        if unread.is_empty() {
+            // Frees the buffer: most streams never need it again.
+            *unread = Vec::new();
+        }
+    }
+    again
 }
 
 impl fmt::Debug for Stream {
