@@ -27,6 +27,10 @@ pub use testdata::{pages, without_dates};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::{Builder, Runtime};
+use tower::util::{BoxCloneSyncService, ServiceExt};
+
+#[cfg(feature = "server")]
+use crate::serving::{AnyService, any};
 
 pub type BoxError = Box<dyn Error + Send + Sync>;
 pub type AnyBody = UnsyncBoxBody<Bytes, BoxError>;
@@ -107,8 +111,14 @@ where
         let answer = handler(request);
         async { Ok::<_, Infallible>(answer.await) }
     });
-    tokio::spawn(server::serve(listener, service).into_future());
+    spawn_server(listener, any(service));
     addr
+}
+
+/// Built once, for all tests.
+#[cfg(feature = "server")]
+fn spawn_server(listener: TcpListener, service: AnyService) {
+    tokio::spawn(server::serve(listener, service).into_future());
 }
 
 /// Like `server::serve`, but `options` sets hyper's options for HTTP/1 and `adjust` those of each accepted socket.
@@ -120,7 +130,7 @@ pub async fn start_hyper<F, R, B>(
 where
     F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -131,15 +141,25 @@ where
             let mut builder = http1::Builder::new();
             options(&mut builder);
             let handler = handler.clone();
-            let service = service_fn(move |request| {
+            let service = tower::service_fn(move |request| {
                 let answer = handler(request);
-                async { Ok::<_, Infallible>(answer.await) }
+                async { Ok::<_, Infallible>(answer.await.map(boxed)) }
             });
-            // Connections may end in any way.
-            tokio::spawn(async move { builder.serve_connection(stream, service).await.ok() });
+            spawn_connection(builder, stream, BoxCloneSyncService::new(service));
         }
     });
     addr
+}
+
+/// Built once, for all tests.
+fn spawn_connection(
+    builder: http1::Builder,
+    stream: millstream::net::TcpStream,
+    service: BoxCloneSyncService<Request<Incoming>, Answer, Infallible>,
+) {
+    let service = service_fn(move |request| service.clone().oneshot(request));
+    // Connections may end in any way.
+    tokio::spawn(async move { builder.serve_connection(stream, service).await.ok() });
 }
 
 /// Starts an upstream that runs a function on each raw connection.

@@ -8,12 +8,13 @@ use futures_util::stream;
 use http_body_util::{Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response};
-use millstream::server::{Connection, HttpService, Limits, RequestBody};
+use millstream::server::{Connection, Limits, RequestBody};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::HANGS;
 use crate::http::{Answer, boxed};
+use crate::serving::{AnyService, any};
 
 /// Tells on drop.
 struct Tells(mpsc::Sender<&'static str>);
@@ -91,10 +92,10 @@ impl Told {
 }
 
 /// Returns a service that tells when its client has left, while it waits or while its body is pending.
-pub fn service() -> (impl HttpService, Told) {
+pub fn service() -> (AnyService, Told) {
     let (sender, receiver) = mpsc::channel(16);
     let service = tower::service_fn(move |request| answer(request, sender.clone()));
-    (service, Told { receiver, after: Vec::new() })
+    (any(service), Told { receiver, after: Vec::new() })
 }
 
 /// Limits with which a response outlives the end of the client's side.

@@ -17,6 +17,8 @@ pub mod mounts;
 pub mod report;
 pub mod seccomp;
 pub mod served;
+#[cfg(feature = "server")]
+pub mod serving;
 pub mod skips;
 pub mod strace;
 #[cfg(feature = "tls")]

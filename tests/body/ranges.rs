@@ -21,6 +21,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use testkit::http::{self, Flavour, on_both, watched};
 use testkit::noise;
+use testkit::serving::serve;
 
 /// What an object does besides returning its bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -296,7 +297,7 @@ fn clients_get_ranges_and_learn_that_bytes_are_missing() {
             let response = ranges(Arc::clone(object), &request);
             async { Ok::<_, std::convert::Infallible>(response) }
         });
-        tokio::spawn(server::serve(listener, service).into_future());
+        tokio::spawn(serve(listener, service).into_future());
         let mut client = http::h1(addr).await;
         let request = |path: &str, range: &str| {
             let mut request = http::request(path);

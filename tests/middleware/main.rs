@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::metrics::{Requests, Responses};
 use millstream::middleware::{Measure, Route};
 use millstream::net::TcpListener;
-use millstream::server::serve;
+use testkit::serving::serve;
 use tokio::net::TcpStream;
 use tower::{Layer, ServiceExt};
 

@@ -14,12 +14,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::Connect;
 use hyper_util::rt::TokioExecutor;
 use millstream::net::{ConnectError, Connector, TcpListener, TcpStream, UnixConnector, UnixListener, UnixStream};
-use millstream::server::serve;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tower::{Service, ServiceExt};
 
 use testkit::alone;
 use testkit::http::{Flavour, on_both, start_hyper};
+use testkit::serving::serve;
 use testkit::skip;
 
 const REQUESTS: usize = 20;

@@ -21,10 +21,11 @@ use millstream::files::Files;
 use millstream::fs::chain::{Chain, ChainError};
 use millstream::net::TcpListener;
 use millstream::runtime::{Core, Cores, DriverBuilder, Io, Run, driver_info};
-use millstream::server::{serve, serve_cores};
+use millstream::server::serve_cores;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use testkit::http::{Flavour, Raw, pages, sha256, watched};
+use testkit::serving::serve;
 use testkit::{HANGS, alone, fds, lacks, seccomp};
 
 /// Returns the CPUs that the calling thread may run on.

@@ -16,12 +16,13 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
-use millstream::server::{Limits, RequestBody, serve};
+use millstream::server::{Limits, RequestBody};
 use socket2::SockRef;
 use tokio::sync::watch;
 
 use testkit::alone;
 use testkit::http::{Answer, Head, Raw, boxed, h2, on_both, request, whole};
+use testkit::serving::serve;
 
 const BUDGET: usize = 4 << 20;
 /// Maximum number of queued bytes of a stream.

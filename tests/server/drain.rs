@@ -17,7 +17,7 @@ use millstream::body::GracefulClose;
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
-use millstream::server::{DrainSignal, Drained, Limits, RequestBody, serve, serve_cores};
+use millstream::server::{DrainSignal, Drained, Limits, RequestBody, serve_cores};
 #[cfg(feature = "sse")]
 use millstream::sse::{Event, Hub};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -30,6 +30,7 @@ use tokio::time::timeout;
 use crate::over::{Io, OF_OURS, Over};
 use testkit::alone::ran_in_child;
 use testkit::http::{Answer, Raw, boxed, h2, on_both, request, watched, whole};
+use testkit::serving::serve;
 use testkit::{HANGS, portable};
 
 #[derive(Default)]

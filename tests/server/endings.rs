@@ -14,7 +14,7 @@ use hyper::body::Frame;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use millstream::net::{StreamStats, TcpListener};
-use millstream::server::{Connection, Drained, Limits, RequestBody, serve};
+use millstream::server::{Connection, Drained, Limits, RequestBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -24,6 +24,7 @@ use tokio::time::{Instant, timeout};
 use crate::listeners::Dial;
 use crate::over::{ALL, Io, Over};
 use testkit::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both, watched};
+use testkit::serving::serve;
 use testkit::{HANGS, noise};
 
 /// Timeout that only a hang reaches.

@@ -22,11 +22,12 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response};
 use millstream::net::TcpListener;
-use millstream::server::{RequestBody, serve};
+use millstream::server::RequestBody;
 
 use testkit::child;
 use testkit::http::{BoxError, Flavour};
 use testkit::served::{Server, until_ended};
+use testkit::serving::serve;
 
 const NAME: &str = "floods::floods_cost_no_memory_and_others_are_served";
 

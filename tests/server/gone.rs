@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use millstream::net::TcpListener;
-use millstream::server::serve;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use testkit::http::{Raw, h2_over, on_both, request};
 use testkit::leaving::{self, Told};
+use testkit::serving::serve;
 
 /// Clients of each kind.
 const CLIENTS: usize = 40;

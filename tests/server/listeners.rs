@@ -14,7 +14,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use millstream::metrics::Snapshot;
 use millstream::net::{Accept, CountedIo, Handle, PeerAddr};
-use millstream::server::{Connection, DrainSignal, Limits, RequestBody, serve};
+use millstream::server::{Connection, DrainSignal, Limits, RequestBody};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use crate::limits::slow::{Endless, until};
 use testkit::http::{Answer, Raw, boxed, h1_over, h2_over, on_both, request, whole};
+use testkit::serving::serve;
 use testkit::{HANGS, noise};
 
 /// A limit, and how long a test waits for it to take effect.

@@ -28,6 +28,7 @@ use tokio::time::{Instant, timeout};
 use crate::over::OF_OURS;
 use testkit::http::Flavour;
 use testkit::noise;
+use testkit::serving::serve;
 
 type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
 
@@ -42,7 +43,7 @@ where
         let answer = handler(request);
         async { Ok::<_, Infallible>(answer.await) }
     });
-    (addr, tokio::spawn(server::serve(listener, service).into_future()))
+    (addr, tokio::spawn(serve(listener, service).into_future()))
 }
 
 fn boxed<B>(body: B) -> UnsyncBoxBody<Bytes, io::Error>
@@ -261,7 +262,7 @@ async fn a_response_that_fails_never_looks_complete() {
             }
             Ok::<_, Infallible>(response)
         });
-        tokio::spawn(server::serve(listener, service).takeover(takeover).into_future());
+        tokio::spawn(serve(listener, service).takeover(takeover).into_future());
         let ask = async |head: &str| {
             let mut client = TcpStream::connect(addr).await.unwrap();
             client.write_all(head.as_bytes()).await.unwrap();
@@ -295,7 +296,7 @@ fn a_response_that_is_dropped_with_its_runtime_never_looks_complete() {
                 let first = stream::once(async { Ok::<_, io::Error>(Frame::data(Bytes::from_static(b"part"))) });
                 Ok::<_, Infallible>(Response::new(StreamBody::new(first.chain(stream::pending()).boxed())))
             });
-            tokio::spawn(server::serve(listener, service).takeover(takeover).into_future());
+            tokio::spawn(serve(listener, service).takeover(takeover).into_future());
             addr
         });
         let mut client = std::net::TcpStream::connect(addr).unwrap();
@@ -361,7 +362,7 @@ async fn streams_beyond_the_limit_are_refused() {
         std::future::pending::<Result<Answer, Infallible>>()
     });
     let limits = server::Limits::default().http2_streams(2);
-    let _server = tokio::spawn(server::serve(listener, service).limits(limits).into_future());
+    let _server = tokio::spawn(serve(listener, service).limits(limits).into_future());
     let mut io = TcpStream::connect(addr).await.unwrap();
     io.write_all(&[PREFACE, EMPTY_SETTINGS].concat()).await.unwrap();
     for stream in [1, 3, 5, 7] {
@@ -445,7 +446,7 @@ async fn an_idle_client_that_has_sent_an_empty_line_or_part_of_a_head_is_closed_
         let service = tower::service_fn(async |_| Ok::<_, Infallible>(text("hello")));
         // The paused clock outruns the kernel's acknowledgements.
         let limits = server::Limits::default().write_stall(Duration::MAX);
-        let server = server::serve(listener, service).limits(limits).takeover(takeover);
+        let server = serve(listener, service).limits(limits).takeover(takeover);
         tokio::spawn(over.secured(server).into_future());
         // Bytes in one piece with the request, bytes after its response, and bytes once the connection hibernates.
         for (with, after, later) in [("\r\n", "", ""), ("GET / HT", "", ""), ("", "\r\n", ""), ("", "", "\r\n")] {
@@ -514,7 +515,7 @@ impl tower::Service<Request<server::RequestBody>> for Hesitant {
 async fn a_service_that_is_not_ready_is_waited_for() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    tokio::spawn(server::serve(listener, Hesitant::default()).into_future());
+    tokio::spawn(serve(listener, Hesitant::default()).into_future());
     let mut client = h1(addr).await;
     for path in ["/one", "/two"] {
         assert_eq!(whole(client.send_request(get(path)).await.unwrap()).await, path);

@@ -12,11 +12,12 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response};
 use millstream::net::TcpListener;
-use millstream::server::{Limits, RequestBody, serve};
+use millstream::server::{Limits, RequestBody};
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use testkit::http::{Raw, boxed, on_both, without_dates};
+use testkit::serving::serve;
 
 /// What an attacker hides behind or in another request.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: mill\r\n\r\n";

@@ -37,6 +37,7 @@ mod records;
 mod reload;
 mod several;
 use testkit::http::{Answer, Raw, boxed};
+use testkit::serving::serve;
 use testkit::tls::any_client;
 use testkit::tree::{KEPT, LARGE, believed, tree, truncate};
 
@@ -130,7 +131,7 @@ impl Server {
             let (files, dir) = (files.clone(), dir.clone());
             async move { Ok::<_, Infallible>(answer(&files, &dir, request).await) }
         });
-        let task = tokio::spawn(server::serve(listener, service).limits(limits).tls(tls).into_future());
+        let task = tokio::spawn(serve(listener, service).limits(limits).tls(tls).into_future());
         Self {
             addr,
             #[cfg(ktls)]

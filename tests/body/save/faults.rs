@@ -18,7 +18,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::body::Save;
 use millstream::fs::Durability;
 use millstream::net::TcpListener;
-use millstream::server;
 use millstream::server::RequestBody;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -26,6 +25,7 @@ use tokio::time::timeout;
 use super::{JOB, holds, io_kind, left, limits, only, start};
 use testkit::http::{Raw, boxed, on_both, watched};
 use testkit::mounts::Mount;
+use testkit::serving::serve;
 use testkit::{noise, portable};
 
 /// Counts its polls. Its length is known, or not.
@@ -262,7 +262,7 @@ fn the_error_of_a_limit_is_answered_with_413() {
                     saved.map(|_| Response::new(boxed(Full::new(Bytes::new()))))
                 }
             });
-            tokio::spawn(server::serve(listener, service).limits(limits().body(of_server)).into_future());
+            tokio::spawn(serve(listener, service).limits(limits().body(of_server)).into_future());
             let mut client = Raw::connect(addr).await;
             client.send("PUT /file HTTP/1.1\r\nHost: mill\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n").await;
             client.send([&[b'x'; 1000][..], b"\r\n0\r\n\r\n"].concat()).await;

@@ -13,11 +13,11 @@ use hyper::{Request, Response};
 use millstream::body::{Save, SaveError};
 use millstream::fs::Durability;
 use millstream::net::TcpListener;
-use millstream::server;
 use millstream::server::{Limits, RequestBody};
 
 use testkit::http::{Answer, boxed};
 use testkit::report::report;
+use testkit::serving::serve;
 
 mod digests;
 mod ends;
@@ -74,7 +74,7 @@ async fn start(dir: &Path) -> SocketAddr {
         let answer = answer(dir.clone(), request);
         async { Ok::<_, Infallible>(answer.await) }
     });
-    tokio::spawn(server::serve(listener, service).limits(limits()).into_future());
+    tokio::spawn(serve(listener, service).limits(limits()).into_future());
     addr
 }
 

@@ -16,7 +16,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::body::{Save, save};
 use millstream::fs::Durability;
 use millstream::net::{Connector, TcpListener};
-use millstream::server;
 use millstream::server::tls::Tls;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -24,6 +23,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{JOB, answer, hex, holds, limits, only, start};
 use testkit::http::on_both;
+use testkit::serving::serve;
 use testkit::{noise, skip};
 
 type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -127,7 +127,7 @@ fn bodies_of_every_length_arrive_over_tls() {
                 let answer = answer(to.clone(), request);
                 async { Ok::<_, Infallible>(answer.await) }
             });
-            tokio::spawn(server::serve(listener, service).limits(limits()).tls(tls).into_future());
+            tokio::spawn(serve(listener, service).limits(limits()).tls(tls).into_future());
             let mut config = testkit::tls::client([made.cert.der().clone()]).with_no_client_auth();
             config.alpn_protocols = vec![if two { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
             let connector = TlsConnector::from(Arc::new(config));
@@ -200,7 +200,7 @@ fn a_client_saves_what_it_downloads() {
         std::fs::write(served.path().join("file"), &bytes).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        tokio::spawn(server::serve(listener, millstream::files::Files::new(served.path()).unwrap()).into_future());
+        tokio::spawn(serve(listener, millstream::files::Files::new(served.path()).unwrap()).into_future());
         let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build(Connector::new());
         let response = client.get(format!("http://{addr}/file").parse().unwrap()).await.unwrap();
         let path = dir.path().join("download");

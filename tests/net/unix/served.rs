@@ -8,8 +8,9 @@ use hyper::{Request, Response};
 use millstream::body::FileBody;
 use millstream::fs::File;
 use millstream::metrics::Snapshot;
-use millstream::server::{RequestBody, serve};
+use millstream::server::RequestBody;
 use testkit::http::{Flavour, Raw, boxed, on_both, pages, sha256};
+use testkit::serving::serve;
 use testkit::{alone, lacks, noise};
 
 use super::*;

@@ -13,7 +13,7 @@ use hyper::body::Frame;
 use hyper::{Request, Response};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
-use millstream::server::{Limits, RequestBody, serve, serve_cores};
+use millstream::server::{Limits, RequestBody, serve_cores};
 use tokio::io::AsyncReadExt;
 use tokio::sync::Semaphore;
 
@@ -21,6 +21,7 @@ use super::half::silent;
 use super::{hello, start};
 use testkit::HANGS;
 use testkit::http::{Raw, boxed, on_both, watched};
+use testkit::serving::serve;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Request, Response};
 use millstream::net::TcpListener;
-use millstream::server::{Limits, RequestBody, serve};
+use millstream::server::{Limits, RequestBody};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tower::Service;
 
@@ -28,6 +28,7 @@ pub(crate) mod slow;
 mod windows;
 
 use testkit::http::{Answer, BoxError, boxed};
+use testkit::serving::serve;
 
 async fn start<S>(limits: Limits, service: S) -> SocketAddr
 where

@@ -12,7 +12,7 @@ use hyper::body::Frame;
 use hyper::{Request, Response};
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
-use millstream::server::{Limits, RequestBody, serve};
+use millstream::server::{Limits, RequestBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -21,6 +21,7 @@ use super::slow::{Endless, until};
 use super::{many_descriptors, start, text};
 use testkit::HANGS;
 use testkit::http::{Answer, BoxError, Flavour, Raw, boxed, narrow, on_both};
+use testkit::serving::serve;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n";
 

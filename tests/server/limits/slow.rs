@@ -13,7 +13,7 @@ use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use millstream::net::{Accept, SharedPace, TcpListener, UnixListener};
-use millstream::server::{Connection, Limits, RequestBody, serve};
+use millstream::server::{Connection, Limits, RequestBody};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use super::{length, many_descriptors, start, text};
 use testkit::HANGS;
 use testkit::http::{Answer, BoxError, Raw, boxed, h2, narrow, on_both, request, whole};
+use testkit::serving::serve;
 
 const LIMIT: Duration = Duration::from_secs(1);
 

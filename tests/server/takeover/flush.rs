@@ -15,7 +15,7 @@ use http_body_util::StreamBody;
 use hyper::{Request, Response};
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
-use millstream::server::{RequestBody, serve};
+use millstream::server::RequestBody;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
@@ -24,6 +24,7 @@ use tokio::time::{sleep, timeout};
 use crate::over::{ALL, Over};
 use testkit::alone::ran_in_child;
 use testkit::http::narrow;
+use testkit::serving::serve;
 
 /// Number of further responses over each kind of stream, of all lengths.
 const RESPONSES: &str = "MILLSTREAM_FLUSH_RESPONSES";
