@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::event::{PollFd, PollFlags, poll};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::*;
 use testkit::http::{on_both, sha256};
@@ -97,6 +98,34 @@ fn records_are_small_while_a_connection_is_young_or_was_idle_and_full_later() {
                 let small = second.iter().take_while(|&&size| size <= SMALL).map(|size| size - 5).sum::<usize>();
                 assert!(small >= 64 << 10, "{small} bytes in small records after a pause");
             }
+        }
+    });
+}
+
+#[test]
+fn a_read_takes_all_records_that_have_arrived() {
+    on_both(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let tls = IDENTITIES[0].tls();
+        for version in BOTH {
+            let config = client(&[version], &["http/1.1"]);
+            let accept = async { tls.accept(listener.accept().await.unwrap().0).await.unwrap() };
+            let (mut stream, mut client) = tokio::join!(accept, connect(addr, &config));
+            for piece in ["one ", "two ", "three"] {
+                client.write_all(piece.as_bytes()).await.unwrap();
+                client.flush().await.unwrap();
+            }
+            client.get_mut().0.shutdown().await.unwrap();
+            // All bytes have arrived once the end has.
+            let mut end = [PollFd::new(stream.get_ref(), PollFlags::RDHUP)];
+            poll(&mut end, None).unwrap();
+            let mut got = [0; 100];
+            assert_eq!(stream.read(&mut got[..6]).await.unwrap(), 6, "as far as there is room");
+            assert_eq!(stream.read(&mut got[6..]).await.unwrap(), 7, "all that is left");
+            assert_eq!(&got[..13], b"one two three");
+            let error = stream.read(&mut got).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "an end without close_notify is seen");
         }
     });
 }

@@ -1,7 +1,7 @@
 //! A connection over TLS, for tokio and hyper.
 
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io::{self, BufRead, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -115,8 +115,9 @@ impl<S> TlsStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
-    /// Passes received bytes to `take`, once. An empty slice means the end of the stream.
-    fn poll_received(&mut self, cx: &mut Context<'_>, room: usize, take: impl FnOnce(&[u8])) -> Poll<io::Result<()>> {
+    /// Passes received bytes to `take`: those of all records that are decrypted, as far as there is room. None mean the
+    /// end of the stream.
+    fn poll_received(&mut self, cx: &mut Context<'_>, room: usize, mut take: impl FnMut(&[u8])) -> Poll<io::Result<()>> {
         if room == 0 {
             return Poll::Ready(Ok(()));
         }
@@ -148,7 +149,19 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
         };
         let n = received.len().min(room);
         take(&received[..n]);
-        stream.consume(n);
+        stream.as_mut().consume(n);
+        let mut reader = stream.get_mut().get_mut().1.reader();
+        let mut left = room - n;
+        // The next read returns an end or an error.
+        while left > 0
+            && let Ok(received) = reader.fill_buf()
+            && !received.is_empty()
+        {
+            let n = received.len().min(left);
+            take(&received[..n]);
+            reader.consume(n);
+            left -= n;
+        }
         Poll::Ready(Ok(()))
     }
 
