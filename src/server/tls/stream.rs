@@ -117,7 +117,12 @@ impl<S> TlsStream<S> {
 impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
     /// Passes received bytes to `take`: those of all records that are decrypted, as far as there is room. None mean the
     /// end of the stream.
-    fn poll_received(&mut self, cx: &mut Context<'_>, room: usize, mut take: impl FnMut(&[u8])) -> Poll<io::Result<()>> {
+    fn poll_received(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: usize,
+        mut take: impl FnMut(&[u8]),
+    ) -> Poll<io::Result<()>> {
         if room == 0 {
             return Poll::Ready(Ok(()));
         }
