@@ -196,7 +196,7 @@ fn memory_returns_to_the_system_after_a_burst() {
             }
             if trims {
                 // The test runner ends a test that hangs.
-                while resident() + 60 > before {
+                while resident() + 40 > before {
                     sleep(Duration::from_millis(10)).await;
                 }
             } else {
