@@ -27,7 +27,7 @@ mod refusals;
 pub(crate) mod slow;
 mod windows;
 
-use testkit::http::{Answer, BoxError, boxed};
+use testkit::http::{Answer, BoxError, Raw, boxed};
 use testkit::serving::serve;
 
 async fn start<S>(limits: Limits, service: S) -> SocketAddr
@@ -38,6 +38,18 @@ where
     let addr = listener.local_addr().unwrap();
     tokio::spawn(serve(listener, service).limits(limits).into_future());
     addr
+}
+
+/// As [`start`], for a client that has sent `bytes` before it is accepted: on a busy machine they could come too late.
+async fn start_for<S>(bytes: impl AsRef<[u8]>, limits: Limits, service: S) -> Raw
+where
+    S: Service<Request<RequestBody>, Response = Answer, Error: Into<BoxError>, Future: Send> + Clone + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = Raw::connect(listener.local_addr().unwrap()).await;
+    client.send(bytes).await;
+    tokio::spawn(serve(listener, service).limits(limits).into_future());
+    client
 }
 
 /// Answers with the length of the request body; fails if the body fails.

@@ -8,7 +8,7 @@ use millstream::server::Limits;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use super::{hello, length, start};
+use super::{hello, length, start, start_for};
 use testkit::HANGS;
 use testkit::http::{Flavour, Raw, h2, on_both, request, whole};
 use testkit::skip;
@@ -72,8 +72,8 @@ fn a_client_whose_head_is_late_gets_its_answer_whatever_it_sends_then() {
 fn a_client_that_sends_for_long_after_it_was_refused_gets_its_answer() {
     on_both(async || {
         let limits = limited().head_time(Duration::from_secs(1));
-        let mut client = Raw::connect(start(limits, tower::service_fn(length)).await).await;
-        client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 1000000000\r\n\r\n").await;
+        let head = "POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 1000000000\r\n\r\n";
+        let mut client = start_for(head, limits, tower::service_fn(length)).await;
         // Longer than the timeouts of a connection that drains or waits for another request.
         for _ in 0..20 {
             client.send([b'x'; 1000]).await;
