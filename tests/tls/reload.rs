@@ -138,7 +138,11 @@ fn a_server_looks_at_the_files_by_itself() {
         files.put("key.pem", &second.key);
         counted(2, 2).await;
         assert_eq!(shown(server.addr).await, second.der);
+        let task = server.task.clone();
         drop(server);
+        while !task.is_finished() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         for identity in [first, second, first, second, first] {
             files.put("key.pem", &identity.key);
             tokio::time::sleep(Duration::from_millis(100)).await;
