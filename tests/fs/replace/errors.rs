@@ -49,6 +49,7 @@ fn a_full_disk_leaves_the_old_file_and_takes_no_room() {
             all_free_again(&dir, before);
         }
         full(&Prepend::new(&path).run(large.clone()).await.unwrap_err(), Step::Write);
+        all_free_again(&dir, before);
         std::fs::write(dir.join("filler"), vec![1; (before as usize - 40) << 12]).unwrap();
         // The header fits, the body after it does not.
         full(&Prepend::new(&path).run(HEADER.clone()).await.unwrap_err(), Step::Write);
