@@ -14,7 +14,7 @@ use crate::http::{Answer, BoxError, boxed};
 pub type AnyService = BoxCloneService<Request<RequestBody>, Answer, BoxError>;
 
 /// Serves as [`server::serve`] does. The server sees the frames of a body only: events of a hub, and bodies of the proxy,
-/// offer more, and are tested by `server::serve` itself.
+/// offer more, and are tested by `server::serve` itself. So is what a user passes as it is, such as a router.
 pub fn serve<L, S, B>(listener: L, service: S) -> Server<L, AnyService>
 where
     L: Accept,

@@ -11,13 +11,13 @@ use axum::response::Response;
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use futures_util::stream;
+use millstream::server::serve;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use testkit::HANGS;
 use testkit::http::{on_both, without_dates};
-use testkit::serving::serve;
 
 /// The limit of axum's extractors.
 const EXTRACTED: usize = 2 << 20;

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt, stream};
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
-use millstream::server::{DrainSignal, Drained};
+use millstream::server::{DrainSignal, Drained, serve};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -26,7 +26,6 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::sync::CancellationToken;
 
 use testkit::http::{Flavour, Raw, on_both, watched};
-use testkit::serving::serve;
 use testkit::{HANGS, alone, fds, noise};
 
 const LARGE: usize = 1 << 20;

@@ -8,11 +8,10 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use millstream::server::{BodyError, Limits, RequestBody};
+use millstream::server::{BodyError, Limits, RequestBody, serve};
 
 use super::{length, start, text};
 use testkit::http::{Raw, boxed, on_both};
-use testkit::serving::serve;
 
 fn with_length(path: &str, len: usize) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: mill\r\nContent-Length: {len}\r\n\r\n{}", "x".repeat(len))

@@ -8,10 +8,10 @@ use axum::routing::get;
 use axum::serve::ListenerExt as _;
 use http_body_util::BodyExt;
 use millstream::net::{TcpListener, UnixListener, UnixStream};
+use millstream::server::serve;
 use tokio::net::TcpStream;
 
 use testkit::http::{Raw, h1_over, h2_over, on_both, request};
-use testkit::serving::serve;
 
 async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
