@@ -5,7 +5,6 @@
 //! peer may have closed only one side.
 
 use std::io;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
@@ -102,21 +101,14 @@ impl Egress {
     /// Registers the reading task, to be woken for a failure: it may be the writer too.
     #[inline]
     pub(in crate::net) fn wake_at_failure(&self, cx: &Context<'_>) {
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        if reader.as_ref().is_none_or(|reader| !reader.will_wake(cx.waker())) {
-            *reader = Some(cx.waker().clone());
-        }
-        drop(reader);
+        self.reader.register(cx.waker());
         if self.failed.load(Ordering::Relaxed) && self.state().unreported {
             cx.waker().wake_by_ref();
         }
     }
 
     pub(super) fn reader_to_wake(&self, state: &EgressState) -> Option<Waker> {
-        if !state.unreported {
-            return None;
-        }
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner).take()
+        if state.unreported { self.reader.take() } else { None }
     }
 
     /// Returns an error if the caller would wait for a runtime that has ended.

@@ -12,7 +12,7 @@
 //!   `ring_send`: in a batch by the ring (feature `uring-net`).
 //! - `ready`: waiting for room. `raw`, `outlet`: sends by the caller, and by another task.
 //! - `seen`, `leaving`, `tune`: what a handle sees and changes.
-//! - `failure`, `close`, `linger`, `held_open`, `exit`: the ends.
+//! - `failure`, `reader_waker`, `close`, `linger`, `held_open`, `exit`: the ends.
 //!
 //! Invariants:
 //! 1. Bytes leave in the order in which writes returned: every sender holds the lock and sends the queue first.
@@ -47,6 +47,7 @@ use crate::sys::watch::Watched;
 use by_ring::ByRing;
 #[cfg(not(uring_net))]
 pub(super) use by_ring::HeldOpen;
+use reader_waker::ReaderWaker;
 use socket_writer::SocketWriter;
 
 mod at_once;
@@ -64,6 +65,7 @@ mod leaving;
 mod linger;
 pub(super) mod outlet;
 mod raw;
+mod reader_waker;
 mod ready;
 #[cfg(uring_net)]
 mod ring_send;
@@ -95,7 +97,7 @@ pub(super) struct Egress {
     /// Whether there is a failure to return, so that flushes can check without the lock.
     failed: AtomicBool,
     /// The task that waits to read. It is woken for a failure.
-    reader: Mutex<Option<Waker>>,
+    reader: ReaderWaker,
     state: Mutex<EgressState>,
     record: OnceLock<Arc<Record>>,
     me: Weak<Self>,
@@ -147,7 +149,7 @@ impl Egress {
             unread: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
-            reader: Mutex::default(),
+            reader: ReaderWaker::default(),
             state: Mutex::new(EgressState::new(&options)),
             record: OnceLock::new(),
             options,

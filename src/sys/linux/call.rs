@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use tokio::io::ReadBuf;
 
 use super::signal::without_sigpipe;
 use crate::counters::{Counter, count};
@@ -45,12 +46,12 @@ pub(crate) fn send_joined(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], len: u
     if slices.len() == 1 || len > JOIN_MAX {
         return send(socket, slices, false);
     }
-    let (mut joined, mut at) = ([0; JOIN_MAX], 0);
+    let mut space = [MaybeUninit::uninit(); JOIN_MAX];
+    let mut joined = ReadBuf::uninit(&mut space);
     for slice in slices {
-        joined[at..at + slice.len()].copy_from_slice(slice);
-        at += slice.len();
+        joined.put_slice(slice);
     }
-    send(socket, &[IoSlice::new(&joined[..at])], false)
+    send(socket, &[IoSlice::new(joined.filled())], false)
 }
 
 /// Sends up to `len` bytes of `file` from `offset`,
