@@ -144,7 +144,24 @@ impl Queue {
 
     /// Appends `slice`. Long slices of a mapped file or of a [frozen](Lease::freeze) lease that is not [too
     /// large](Self#memory) are kept by reference, others are copied. Returns whether no copy was made.
+    #[inline]
     pub(crate) fn push(&mut self, slice: OriginSlice<'_>) -> bool {
+        let bytes = slice.bytes();
+        // The common way: a short slice after others.
+        if bytes.len() < KEEP_MIN
+            && let Some(Segment::Copied { lease, .. }) = self.segments.back_mut()
+            && bytes.len() <= lease.spare_len()
+        {
+            lease.extend_from_slice(bytes);
+            self.len += bytes.len();
+            self.copied += bytes.len();
+            self.account();
+            return false;
+        }
+        self.push_other(slice)
+    }
+
+    fn push_other(&mut self, slice: OriginSlice<'_>) -> bool {
         let bytes = slice.bytes();
         if let Some(Segment::File(kept)) = self.segments.back_mut()
             && kept.extend(slice)
@@ -189,6 +206,7 @@ impl Queue {
         fits.then_some(Pin { block, counted })
     }
 
+    #[inline]
     fn account(&mut self) {
         if self.len > self.accounted + FREE {
             let more = (self.len - FREE - self.accounted).next_multiple_of(STEP);
