@@ -147,21 +147,24 @@ impl Queue {
     #[inline]
     pub(crate) fn push(&mut self, slice: OriginSlice<'_>) -> bool {
         let bytes = slice.bytes();
-        // The common way: a short slice after others.
-        if bytes.len() < KEEP_MIN
-            && let Some(Segment::Copied { lease, .. }) = self.segments.back_mut()
-            && bytes.len() <= lease.spare_len()
-        {
+        if bytes.len() < KEEP_MIN && self.push_short(bytes) { false } else { self.push_long(slice) }
+    }
+
+    /// The common way: copies a slice behind other copied bytes. Returns whether there is room.
+    #[inline]
+    fn push_short(&mut self, bytes: &[u8]) -> bool {
+        let Some(Segment::Copied { lease, .. }) = self.segments.back_mut() else { return false };
+        let fits = bytes.len() <= lease.spare_len();
+        if fits {
             lease.extend_from_slice(bytes);
             self.len += bytes.len();
             self.copied += bytes.len();
             self.account();
-            return false;
         }
-        self.push_other(slice)
+        fits
     }
 
-    fn push_other(&mut self, slice: OriginSlice<'_>) -> bool {
+    fn push_long(&mut self, slice: OriginSlice<'_>) -> bool {
         let bytes = slice.bytes();
         if let Some(Segment::File(kept)) = self.segments.back_mut()
             && kept.extend(slice)
@@ -187,6 +190,9 @@ impl Queue {
     /// Appends `bytes` without a copy, unless they are short or keep [too much](Self#memory) pool memory. Returns
     /// whether no copy was made.
     pub(crate) fn push_bytes(&mut self, bytes: Bytes) -> bool {
+        if bytes.len() < GIVEN_MIN && self.push_short(&bytes) {
+            return false;
+        }
         let pin = if bytes.len() >= GIVEN_MIN { self.pin(OriginSlice::new(&bytes)) } else { None };
         let given = pin.is_some();
         match pin {
