@@ -99,6 +99,9 @@ pub(crate) struct ServeOptions {
     /// Passes requests on to this address.
     #[arg(long, conflicts_with = "relay")]
     pub(crate) proxy: Option<SocketAddr>,
+    /// Directory with the cert.pem of the server that requests are passed on to, which then speaks TLS.
+    #[arg(long, requires = "proxy")]
+    pub(crate) trust: Option<PathBuf>,
     /// Settings of millstream, as `gather-us=0`.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) settings: Vec<String>,
