@@ -138,6 +138,23 @@ fn memory_of_idle_connections_is_measured() {
     assert!(round["pss_kib"].as_u64() > round["first_pss_kib"].as_u64(), "{round}");
 }
 
+#[test]
+fn an_mtu_is_set_or_refused_with_a_remedy() {
+    let out = tempfile::tempdir().unwrap();
+    let options = ["--mtu", "1500", "--only", "json/1", "--seconds", "0.1", "--rounds", "1", "--no-calls"];
+    let (printed, error, ok) = run(&[&options[..], &["--with", "millstream"]].concat(), out.path());
+    if !ok {
+        // It needs root, two programs, and a kernel that permits it.
+        let remedies = ["needs root", "is not installed; install", "run this where it is permitted"];
+        assert!(remedies.iter().any(|remedy| error.contains(remedy)), "{printed}{error}");
+        return;
+    }
+    assert!(printed.contains("The MTU of the loopback device was 1500"), "{printed}");
+    let results: Value = serde_json::from_slice(&std::fs::read(file(out.path(), "json").unwrap()).unwrap()).unwrap();
+    assert_eq!(results["header"]["machine"]["mtu"], "1500", "{results}");
+    assert_eq!(results["rounds"].as_array().unwrap().len(), 1, "{printed}{error}");
+}
+
 fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), signal).unwrap();
 }
@@ -189,6 +206,7 @@ fn wrong_options_are_refused() {
         (&["--with", "apache"], "--with apache: there are millstream"),
         (&["--seconds", "0"], "0.05 to 600"),
         (&["--rounds", "0"], "1..=1000"),
+        (&["--mtu", "100"], "576..=65536"),
         (&["--resume", "/nonexistent"], "/nonexistent"),
     ] {
         let (printed, error, ok) = run(arguments, out.path());

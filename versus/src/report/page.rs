@@ -147,6 +147,9 @@ fn notes(results: &Results, summaries: &[Summary<'_>]) -> Vec<String> {
             "The machine had other work: its load was {load} at the start. Trust ratios of CPU time most."
         ));
     }
+    if let Some(mtu) = plan.mtu {
+        notes.push(format!("The MTU of the loopback device was {mtu}, in a network namespace of this run."));
+    }
     notes.extend(behind(summaries));
     let shared = summaries.iter().any(|summary| summary.cell.workers as usize >= machine.cores);
     if shared {
@@ -164,6 +167,7 @@ fn provenance(results: &Results, raw: &[String]) -> Markup {
         ("kernel", machine.kernel.clone()),
         ("governor", machine.governor.clone()),
         ("congestion control", machine.congestion.clone()),
+        ("MTU of loopback", machine.mtu.clone()),
         ("load at the start", machine.load.clone()),
         ("compiler", machine.rustc.clone()),
         ("build", machine.build.clone()),

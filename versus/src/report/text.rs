@@ -68,6 +68,9 @@ pub(super) fn terminal(results: &Results, summaries: &[Summary<'_>]) -> String {
     }
     let mut text = align(&rows);
     text += "+ millstream needs less by 2 % or more, and the interval of the ratio excludes 1; - more; ~ not decided\n";
+    if let Some(mtu) = results.header.plan.mtu {
+        writeln!(text, "\nThe MTU of the loopback device was {mtu}.").expect("memory takes all");
+    }
     let behind = behind(summaries);
     if !behind.is_empty() {
         text += "\nWhere a server did not keep up with the load\n";
@@ -98,12 +101,13 @@ pub(super) fn markdown(results: &Results, summaries: &[Summary<'_>]) -> String {
     let (machine, plan) = (&results.header.machine, &results.header.plan);
     let names = names(summaries);
     let mut text = format!(
-        "Linux {}, {}, {} CPUs, {}; commit {}; medians of {} rounds of {} s.\n",
+        "Linux {}, {}, {} CPUs, {}; commit {}; {}medians of {} rounds of {} s.\n",
         machine.kernel,
         machine.cpu,
         machine.cores,
         machine.build,
         machine.commit,
+        if machine.mtu.is_empty() { String::new() } else { format!("MTU of loopback {}; ", machine.mtu) },
         plan.rounds,
         number(plan.seconds)
     );

@@ -6,6 +6,7 @@ mod exec;
 mod interrupt;
 mod machine;
 mod matrix;
+mod network;
 mod peers;
 mod plan;
 mod process;
@@ -48,6 +49,9 @@ pub(crate) fn run(
         Some(results) => results.header.plan.clone(),
         None => Plan::new(options),
     };
+    if let Some(mtu) = plan.mtu.filter(|_| !options.list) {
+        network::enter(mtu, options.in_namespace)?;
+    }
     let interrupt = Interrupt::install()?;
     let mut cells = matrix::matrix(&plan, cpus.count());
     if cells.is_empty() {
@@ -68,7 +72,7 @@ pub(crate) fn run(
         }
         fits
     });
-    let machine = Machine::get(&cpus);
+    let machine = Machine::get(&cpus, plan.mtu);
     let mut journal = match (resumed, &options.resume) {
         (Some(mut results), Some(path)) => {
             results.header.machine.same(&machine).map_err(|e| format!("{}: {e}", path.display()))?;

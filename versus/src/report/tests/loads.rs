@@ -80,3 +80,14 @@ fn p999_has_a_table_of_its_own() {
     let text = markdown(&results, &summaries);
     assert!(text.contains("\np99, ms:\n") && text.contains("\np99.9, ms:\n"), "{text}");
 }
+
+#[test]
+fn the_mtu_of_a_run_is_said() {
+    let mut results = synthetic(&[(OURS, 1.0)], 5);
+    assert!(everywhere(&results).iter().all(|text| !text.contains("1500")));
+    results.header.plan.mtu = Some(1500);
+    results.header.machine.mtu = "1500".to_owned();
+    for text in everywhere(&results) {
+        assert!(text.contains("loopback device was 1500") || text.contains("MTU of loopback 1500"), "{text}");
+    }
+}
