@@ -47,6 +47,12 @@ pub(crate) struct RunOptions {
     /// Leaves out the pass that counts system calls.
     #[arg(long)]
     pub(crate) no_calls: bool,
+    /// Runs servers and load in a network namespace whose loopback device has this MTU, as 1500. Needs root, unshare and ip.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=65_536))]
+    pub(crate) mtu: Option<u32>,
+    /// Says that this program was started again in that namespace.
+    #[arg(long, hide = true)]
+    pub(crate) in_namespace: bool,
 }
 
 #[derive(clap::Subcommand, Debug)]
@@ -99,6 +105,9 @@ pub(crate) struct ServeOptions {
     /// Passes requests on to this address.
     #[arg(long, conflicts_with = "relay")]
     pub(crate) proxy: Option<SocketAddr>,
+    /// Directory with the cert.pem of the server that requests are passed on to, which then speaks TLS.
+    #[arg(long, requires = "proxy")]
+    pub(crate) trust: Option<PathBuf>,
     /// Settings of millstream, as `gather-us=0`.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub(crate) settings: Vec<String>,

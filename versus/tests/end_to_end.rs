@@ -94,7 +94,7 @@ fn proxies_are_measured_where_they_are_installed() {
         run(&["--only", "proxy/", "--seconds", "0.1", "--rounds", "1", "--no-calls", "--with", "stock"], out.path());
     assert!(ok, "{printed}{progress}");
     let results: Value = serde_json::from_slice(&std::fs::read(file(out.path(), "json").unwrap()).unwrap()).unwrap();
-    assert_eq!(results["rounds"].as_array().unwrap().len(), 6, "{printed}{progress}");
+    assert_eq!(results["rounds"].as_array().unwrap().len(), 10, "{printed}{progress}");
     for name in ["nginx", "haproxy"] {
         let only = ["--only", "proxy/", "--seconds", "0.1", "--rounds", "1", "--no-calls", "--with", name];
         let (printed, progress, ok) = run(&only, out.path());
@@ -102,6 +102,57 @@ fn proxies_are_measured_where_they_are_installed() {
         assert!(!ok || !printed.contains("not measured: proxy"), "{printed}{progress}");
     }
     assert_eq!(processes(out.path()), Vec::<String>::new());
+}
+
+#[test]
+fn every_kind_of_load_is_measured() {
+    let out = tempfile::tempdir().unwrap();
+    let cells = ["paced/64", "paced/http2", "paced/tls", "rate/", "churn/json", "tls/upload-1m"];
+    let mut arguments = vec!["--seconds", "0.2", "--rounds", "1", "--no-calls", "--with", "stock"];
+    arguments.extend(cells.iter().flat_map(|cell| ["--only", *cell]));
+    let (printed, progress, ok) = run(&arguments, out.path());
+    assert!(ok, "{printed}{progress}");
+    let results: Value = serde_json::from_slice(&std::fs::read(file(out.path(), "json").unwrap()).unwrap()).unwrap();
+    let rounds = results["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 16, "{printed}{progress}");
+    for round in rounds {
+        assert!(round["done"].as_f64().unwrap() > 0.0, "{round}");
+        let cell = round["cell"].as_str().unwrap();
+        let is_given = cell.starts_with("rate/") || cell.starts_with("paced/");
+        assert_eq!(round["offered"].as_f64().is_some_and(|offered| offered > 0.0), is_given, "{round}");
+    }
+    assert_eq!(processes(out.path()), Vec::<String>::new());
+}
+
+#[test]
+fn memory_of_idle_connections_is_measured() {
+    let out = tempfile::tempdir().unwrap();
+    let (printed, progress, ok) = run(&["--only", "rest/", "--rounds", "1", "--with", "millstream"], out.path());
+    assert!(ok, "{printed}{progress}");
+    if printed.contains("need a higher limit of descriptors") {
+        return;
+    }
+    let results: Value = serde_json::from_slice(&std::fs::read(file(out.path(), "json").unwrap()).unwrap()).unwrap();
+    let round = &results["rounds"][0];
+    assert_eq!(round["done"].as_f64(), Some(5000.0), "{printed}{progress}");
+    assert!(round["pss_kib"].as_u64() > round["first_pss_kib"].as_u64(), "{round}");
+}
+
+#[test]
+fn an_mtu_is_set_or_refused_with_a_remedy() {
+    let out = tempfile::tempdir().unwrap();
+    let options = ["--mtu", "1500", "--only", "json/1", "--seconds", "0.1", "--rounds", "1", "--no-calls"];
+    let (printed, error, ok) = run(&[&options[..], &["--with", "millstream"]].concat(), out.path());
+    if !ok {
+        // It needs root, two programs, and a kernel that permits it.
+        let remedies = ["needs root", "is not installed; install", "run this where it is permitted"];
+        assert!(remedies.iter().any(|remedy| error.contains(remedy)), "{printed}{error}");
+        return;
+    }
+    assert!(printed.contains("The MTU of the loopback device was 1500"), "{printed}");
+    let results: Value = serde_json::from_slice(&std::fs::read(file(out.path(), "json").unwrap()).unwrap()).unwrap();
+    assert_eq!(results["header"]["machine"]["mtu"], "1500", "{results}");
+    assert_eq!(results["rounds"].as_array().unwrap().len(), 1, "{printed}{error}");
 }
 
 fn signal(child: &Child, signal: Signal) {
@@ -143,6 +194,8 @@ fn a_list_says_how_long_a_run_takes() {
     let (printed, error, ok) = run(&["--list", "--quick"], out.path());
     assert!(ok && printed.contains("tokens/1000"), "{printed}{error}");
     assert!(printed.contains("18 cells, 5 rounds of 0.4 s: about "), "{printed}");
+    let (printed, error, ok) = run(&["--list", "--only", "rest/"], out.path());
+    assert!(ok && printed.contains("(rounds of 13 s)"), "{printed}{error}");
 }
 
 #[test]
@@ -153,6 +206,7 @@ fn wrong_options_are_refused() {
         (&["--with", "apache"], "--with apache: there are millstream"),
         (&["--seconds", "0"], "0.05 to 600"),
         (&["--rounds", "0"], "1..=1000"),
+        (&["--mtu", "100"], "576..=65536"),
         (&["--resume", "/nonexistent"], "/nonexistent"),
     ] {
         let (printed, error, ok) = run(arguments, out.path());

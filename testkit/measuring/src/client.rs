@@ -1,11 +1,13 @@
 //! One connection of hyper's client, HTTP/1.1 or HTTP/2, on any stream.
 
+use std::error::Error;
+
 use bytes::Bytes;
 use http_body_util::Empty;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper::header::{HOST, HeaderValue};
-use hyper::{Request, Response, Uri};
+use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -29,14 +31,17 @@ impl Target {
     }
 }
 
-/// The sending half of a connection; a task of hyper drives the stream.
+/// The sending half of a connection; a task of hyper drives the stream. `B` is the body of requests.
 #[derive(Debug)]
-pub enum Sender {
-    One(http1::SendRequest<Empty<Bytes>>),
-    Two(http2::SendRequest<Empty<Bytes>>),
+pub enum Sender<B = Empty<Bytes>> {
+    One(http1::SendRequest<B>),
+    Two(http2::SendRequest<B>),
 }
 
-impl Sender {
+impl<B> Sender<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Default + Send + Unpin + 'static,
+{
     /// Starts HTTP on a connected stream. The task that drives it ends with the connection; requests report its errors,
     /// too.
     pub async fn start<S>(stream: S, h2: bool) -> hyper::Result<Self>
@@ -83,7 +88,13 @@ impl Sender {
 
     /// Sends a `GET` and returns the response at the end of its head.
     pub async fn get(&mut self, target: &Target) -> hyper::Result<Response<Incoming>> {
-        let mut request = Request::new(Empty::new());
+        self.send(Method::GET, target, B::default()).await
+    }
+
+    /// Sends a request and returns the response at the end of its head.
+    pub async fn send(&mut self, method: Method, target: &Target, body: B) -> hyper::Result<Response<Incoming>> {
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
         match self {
             Self::One(sender) => {
                 *request.uri_mut() = target.path.clone();

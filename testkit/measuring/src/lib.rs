@@ -9,6 +9,7 @@ pub mod cpus;
 #[cfg(feature = "http")]
 pub mod latencies;
 pub mod noise;
+pub mod random;
 #[path = "../../../examples/common/report.rs"]
 pub mod report;
 #[cfg(feature = "http")]

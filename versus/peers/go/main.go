@@ -3,6 +3,7 @@
 //	GET /hello     {"msg":"ok"}, 12 bytes
 //	GET /f/NAME    a file
 //	GET /tokens    100 server-sent events of 40 bytes, one flush each
+//	GET /paced     endless server-sent events of 40 bytes, one each 20 ms
 //	GET /events    one event for all readers, -hz times a second
 //	PUT /u/NAME    into a file
 package main
@@ -19,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -43,6 +45,52 @@ func tokens(w http.ResponseWriter, _ *http.Request) {
 			return
 		}
 		control.Flush()
+	}
+}
+
+// The time between two tokens of a response, and how late one may be before others are left out, as in tokio.
+const (
+	pace = 20 * time.Millisecond
+	late = 5 * time.Millisecond
+)
+
+var count atomic.Uint64
+
+// Returns the part of the pace after which a response begins: SplitMix64 of its number, as in the servers in Rust.
+func delay(number uint64) time.Duration {
+	z := number + 0x9e3779b97f4a7c15
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9
+	z = (z ^ (z >> 27)) * 0x94d049bb133111eb
+	return time.Duration((z ^ (z >> 31)) % uint64(pace))
+}
+
+// Sends a token each 20 ms, with the time at which it is due.
+func paced(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	due := delay(count.Add(1) - 1)
+	w.Header().Set("Content-Type", "text/event-stream")
+	control := http.NewResponseController(w)
+	control.Flush()
+	timer := time.NewTimer(due)
+	defer timer.Stop()
+	event := []byte("data: 0000000000000000000 xxxxxxxxxxxx\n\n")
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-timer.C:
+		}
+		strconv.AppendInt(event[:6], began.UnixNano()+int64(due), 10)
+		if _, err := w.Write(event); err != nil {
+			return
+		}
+		control.Flush()
+		now := time.Since(began)
+		if now > due+late {
+			due += (now - due) / pace * pace
+		}
+		due += pace
+		timer.Reset(due - now)
 	}
 }
 
@@ -151,6 +199,7 @@ func main() {
 	})
 	mux.Handle("GET /f/", http.StripPrefix("/f/", http.FileServer(http.Dir(*files))))
 	mux.HandleFunc("GET /tokens", tokens)
+	mux.HandleFunc("GET /paced", paced)
 	mux.HandleFunc("PUT /u/{name}", save)
 	if *hz > 0 {
 		h := &hub{readers: map[chan []byte]struct{}{}}

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use http_body_util::BodyExt;
+use hyper::Method;
 use hyper::body::Incoming;
-use measuring::client::{Sender, Target};
+use measuring::client::{self, Target};
 use measuring::latencies::Latencies;
 use measuring::noise;
 use measuring::report::report;
@@ -25,10 +26,14 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, HandshakeKind, RootCertStore};
 
-use super::{Gauge, Job, Protocol};
+use super::events::EventScanner;
+use super::upload::Upload;
+use super::{Gauge, Job, Protocol, Task};
 
 /// How long one response may take before the load gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+type Sender = client::Sender<Upload>;
 
 static TLS: std::sync::OnceLock<RootCertStore> = std::sync::OnceLock::new();
 
@@ -44,9 +49,9 @@ pub(crate) fn trust(certificate: &Path) -> Result<(), String> {
     Ok(())
 }
 
-async fn get(sender: &mut Sender, target: &Target) -> Result<Incoming, String> {
+async fn ask(sender: &mut Sender, method: Method, target: &Target, body: Upload) -> Result<Incoming, String> {
     sender.ready().await.map_err(|e| report(&e))?;
-    let response = sender.get(target).await.map_err(|e| report(&e))?;
+    let response = sender.send(method, target, body).await.map_err(|e| report(&e))?;
     if !response.status().is_success() {
         return Err(format!("{} was answered {}", target.url, response.status()));
     }
@@ -117,19 +122,35 @@ async fn handshakes(job: &Job, resumed: bool, gauge: &Gauge, latencies: &RefCell
 pub(super) fn run(job: &Job, gauge: &Gauge) -> Result<Latencies, String> {
     let latencies = RefCell::<Latencies>::default();
     let runtime = runtime()?;
-    let target = target(job.protocol, &job.path)?;
     let all = async {
-        if let Some(resumed) = job.handshakes {
-            let all = (0..job.connections).map(|_| handshakes(job, resumed, gauge, &latencies));
-            return try_join_all(all).await.map(drop);
+        match job.task {
+            Task::Handshakes { resumed } => {
+                let all = (0..job.connections).map(|_| handshakes(job, resumed, gauge, &latencies));
+                try_join_all(all).await.map(drop)
+            }
+            Task::Get | Task::Put(_) | Task::Events => {
+                let mut senders = Vec::new();
+                for number in job.first..job.first + job.connections {
+                    let target = match job.task {
+                        Task::Put(_) => target(job.protocol, &format!("{}{number}", job.path))?,
+                        _ => target(job.protocol, &job.path)?,
+                    };
+                    let sender = connect(job.address, job.protocol).await?;
+                    let others: Vec<_> = (1..job.streams).map_while(|_| sender.another()).collect();
+                    senders.extend(others.into_iter().chain([sender]).map(|sender| (target.clone(), sender)));
+                }
+                let all = senders.into_iter().map(|(target, sender)| async {
+                    match job.task {
+                        Task::Events => events(target, gauge, sender, &latencies).await,
+                        _ => requests(job.task, target, gauge, sender, &latencies).await,
+                    }
+                });
+                try_join_all(all).await.map(drop)
+            }
+            Task::Open { .. } | Task::Churn | Task::Once => {
+                Err(format!("{:?} is a load of HTTP/1.1 without TLS; give the cell this protocol", job.task))
+            }
         }
-        let mut senders = Vec::new();
-        for _ in 0..job.connections {
-            let sender = connect(job.address, job.protocol).await?;
-            senders.extend((1..job.streams).map_while(|_| sender.another()));
-            senders.push(sender);
-        }
-        try_join_all(senders.into_iter().map(|sender| requests(&target, gauge, sender, &latencies))).await.map(drop)
     };
     let stopped = async {
         while !gauge.is_stopped() {
@@ -157,20 +178,45 @@ fn target(protocol: Protocol, path: &str) -> Result<Target, String> {
 }
 
 async fn requests(
-    target: &Target,
+    task: Task,
+    target: Target,
     gauge: &Gauge,
     mut sender: Sender,
     latencies: &RefCell<Latencies>,
 ) -> Result<(), String> {
     let mut answered = false;
+    let upload = task.body();
+    let method = if upload.is_empty() { Method::GET } else { Method::PUT };
     loop {
         let started = Instant::now();
-        let mut body = get(&mut sender, target).await?;
+        let body = Upload::new(upload, gauge.bytes.clone());
+        let mut body = ask(&mut sender, method.clone(), &target, body).await?;
         while let Some(frame) = body.frame().await {
-            gauge.add_bytes(frame.map_err(|e| report(&e))?.data_ref().map_or(0, Bytes::len));
+            let data = frame.map_err(|e| report(&e))?;
+            if upload.is_empty() {
+                gauge.add_bytes(data.data_ref().map_or(0, Bytes::len));
+            }
         }
         gauge.complete(started.elapsed(), &mut latencies.borrow_mut(), &mut answered);
     }
+}
+
+/// Reads one endless response.
+async fn events(
+    target: Target,
+    gauge: &Gauge,
+    mut sender: Sender,
+    latencies: &RefCell<Latencies>,
+) -> Result<(), String> {
+    let mut answered = false;
+    let mut scanner = EventScanner::default();
+    let mut body = ask(&mut sender, Method::GET, &target, Upload::default()).await?;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|e| report(&e))?.into_data() else { continue };
+        gauge.add_bytes(data.len());
+        scanner.scan(&data, |latency| gauge.complete(latency, &mut latencies.borrow_mut(), &mut answered));
+    }
+    Err(format!("{}: an endless stream of events has ended", target.url))
 }
 
 /// Asks once and compares the body: with the contents of files, if `len` is given. Returns its length.
@@ -178,7 +224,7 @@ pub(crate) fn check(address: SocketAddr, protocol: Protocol, path: &str, len: Op
     let target = target(protocol, path)?;
     let asked = async {
         let mut sender = connect(address, protocol).await?;
-        let mut body = get(&mut sender, &target).await?;
+        let mut body = ask(&mut sender, Method::GET, &target, Upload::default()).await?;
         let mut seen = 0;
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|e| report(&e))?.into_data() else { continue };

@@ -1,15 +1,18 @@
-//! The load: a closed loop on each connection, or readers of an endless stream of events.
+//! The load: requests in a closed or an open loop on each connection, or readers of endless streams of events.
 //!
 //! HTTP/1.1 without TLS is spoken by [`raw`], which costs little beside the server; HTTP/2 and TLS by hyper's client in
 //! [`client`]. Both report through a [`Gauge`], so that the clock, the CPU time of the server and the counts are read at
 //! the same moments, while the load runs on.
 
+mod arrivals;
 pub(crate) mod client;
-pub(crate) mod raw;
+mod events;
+mod raw;
+mod upload;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use measuring::latencies::Latencies;
@@ -44,12 +47,33 @@ pub(crate) struct Job {
     pub(crate) connections: u32,
     /// Requests at once on each connection, more than one with HTTP/2 only.
     pub(crate) streams: u32,
-    /// Bytes that each request sends.
-    pub(crate) upload: Option<&'static [u8]>,
-    /// Whether responses are endless streams of events.
-    pub(crate) events: bool,
-    /// Whether each request has a connection of its own, and then whether it resumes the session of the one before.
-    pub(crate) handshakes: Option<bool>,
+    pub(crate) task: Task,
+}
+
+/// What a connection asks for, and when.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Task {
+    /// A closed loop: a request follows the response to the one before.
+    Get,
+    /// A closed loop of requests with this body, whose path ends with the number of the connection.
+    Put(&'static [u8]),
+    /// An open loop: so many requests a second, due at times that the seed decides. Latencies count from these times.
+    Open { rate: f64, seed: u64 },
+    /// A closed loop with a new connection for each request.
+    Churn,
+    /// The same with TLS, whose session is that of the connection before, or a new one.
+    Handshakes { resumed: bool },
+    /// One request. The connection stays open.
+    Once,
+    /// One request with an endless response of events.
+    Events,
+}
+
+impl Task {
+    /// Returns the body of each request.
+    fn body(self) -> &'static [u8] {
+        if let Self::Put(body) = self { body } else { &[] }
+    }
 }
 
 /// Phases of a round after the first, 0, in which connections are made.
@@ -64,8 +88,10 @@ pub(crate) struct Gauge {
     answered: AtomicU32,
     /// Responses or events.
     done: AtomicU64,
-    /// Bytes of bodies, in the direction that is measured.
-    bytes: AtomicU64,
+    /// Bytes of bodies, in the direction that is measured. Shared with bodies that hyper sends.
+    bytes: Arc<AtomicU64>,
+    /// Requests of an open loop that were due.
+    offered: AtomicU64,
     problem: Mutex<Option<String>>,
 }
 
@@ -74,6 +100,7 @@ pub(crate) struct Gauge {
 pub(crate) struct Count {
     pub(crate) done: u64,
     pub(crate) bytes: u64,
+    pub(crate) offered: u64,
 }
 
 impl Gauge {
@@ -86,7 +113,7 @@ impl Gauge {
     }
 
     pub(crate) fn count(&self) -> Count {
-        Count { done: self.done.load(Relaxed), bytes: self.bytes.load(Relaxed) }
+        Count { done: self.done.load(Relaxed), bytes: self.bytes.load(Relaxed), offered: self.offered.load(Relaxed) }
     }
 
     pub(crate) fn answered(&self) -> u32 {
@@ -113,6 +140,11 @@ impl Gauge {
 
     fn add_bytes(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Counts a request of an open loop that is due.
+    fn offer(&self) {
+        self.offered.fetch_add(1, Relaxed);
     }
 
     /// Counts a response or an event that took this long.

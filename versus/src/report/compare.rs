@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::summary::{Metric, Summary};
+use super::metric::Metric;
+use super::summary::Summary;
 use super::svg::number;
 use crate::run::Results;
 use crate::say;

@@ -5,7 +5,8 @@
 //! within a cell that of ratios of single rounds, between two cells that of both sides. Events have their number of
 //! readers and their rate given, so their points are compared within a cell only.
 
-use super::summary::{Metric, OURS, Row, Summary};
+use super::metric::Metric;
+use super::summary::{OURS, Row, Summary};
 use super::svg::number;
 use crate::run::{Cell, Unit};
 use measuring::statistics::{ENOUGH, Estimate, SMALLEST, Verdict};

@@ -2,6 +2,7 @@
 
 mod compare;
 mod frontier;
+mod metric;
 mod page;
 mod plausible;
 mod results;

@@ -7,7 +7,7 @@ mod tables;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::frontier::frontiers;
-use super::summary::{Outcome, Summary, advice};
+use super::summary::{Outcome, Summary, advice, behind};
 use super::svg::number;
 use crate::run::Results;
 use styles::{Styles, slug};
@@ -147,6 +147,10 @@ fn notes(results: &Results, summaries: &[Summary<'_>]) -> Vec<String> {
             "The machine had other work: its load was {load} at the start. Trust ratios of CPU time most."
         ));
     }
+    if let Some(mtu) = plan.mtu {
+        notes.push(format!("The MTU of the loopback device was {mtu}, in a network namespace of this run."));
+    }
+    notes.extend(behind(summaries));
     let shared = summaries.iter().any(|summary| summary.cell.workers as usize >= machine.cores);
     if shared {
         notes.push("Where a server has as many workers as there are CPUs, the load shares them with it.".to_owned());
@@ -163,6 +167,7 @@ fn provenance(results: &Results, raw: &[String]) -> Markup {
         ("kernel", machine.kernel.clone()),
         ("governor", machine.governor.clone()),
         ("congestion control", machine.congestion.clone()),
+        ("MTU of loopback", machine.mtu.clone()),
         ("load at the start", machine.load.clone()),
         ("compiler", machine.rustc.clone()),
         ("build", machine.build.clone()),
@@ -188,6 +193,14 @@ fn method() -> Markup {
                 "compares a whole response byte by byte. The clock starts when every connection has had a response. The load is a closed "
                 "loop: each connection asks again as soon as it has its answer. Events are sent at a fixed rate, and their latency is the "
                 "time from the sender's clock to the reader."
+            }
+            p {
+                "Tokens at a pace begin at times spread over the 20 ms, the same in all servers, and their latency counts from the time at "
+                "which the server's timer is due. In an open loop the times of requests are a Poisson process, the same for all servers of a "
+                "round. A request whose connection is busy waits, and its latency counts from the time at which it was due. A server that "
+                "completes less than 98 % of what is offered does not keep up. The memory of idle connections is the Pss 13 s after a burst of "
+                "requests, above that before the first connection, for each connection; CPU time there is that from the first connection to the "
+                "end. nginx allocates the records of all connections that it may have at its start, so that these are not counted there."
             }
             p {
                 "CPU time is that of all threads and processes of the server, in the kernel and outside. Memory is its "

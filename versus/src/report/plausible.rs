@@ -2,7 +2,8 @@
 
 use std::mem::discriminant;
 
-use super::summary::{Metric, Summary};
+use super::metric::Metric;
+use super::summary::Summary;
 use super::svg::number;
 use crate::run::{Cell, Work, size};
 
@@ -63,7 +64,7 @@ mod tests {
 
     use super::*;
     use crate::load::Protocol;
-    use crate::run::{Record, Results};
+    use crate::run::{Arrivals, Record, Results};
 
     /// A run of one server with files of these lengths, at these costs in microseconds.
     fn run(costs: &[(u64, f64)]) -> Results {
@@ -76,6 +77,7 @@ mod tests {
             connections: 16,
             streams: 1,
             workers: 1,
+            arrivals: Arrivals::Closed,
         };
         let record = |&(len, cost): &(u64, f64)| Record {
             cell: format!("files/{len}"),
@@ -85,9 +87,7 @@ mod tests {
             done: 1000.0,
             bytes: 0,
             cpu_ns: (cost * 1e6) as u64,
-            load_cpu_ns: 0,
-            pss_kib: None,
-            latency: Vec::new(),
+            ..Record::default()
         };
         results.header.cells = costs.iter().map(cell).collect();
         results.rounds = costs.iter().map(record).collect();

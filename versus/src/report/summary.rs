@@ -1,6 +1,8 @@
 //! What the rounds of a run say: estimates for each server, ratios to millstream, and who wins.
 
-use crate::run::{Calls, Cell, Record, Results, Skipped, Unit};
+use super::metric::Metric;
+use super::svg::number;
+use crate::run::{Calls, Cell, KEEPS_UP, Record, Results, Skipped, Unit};
 use measuring::statistics::{ENOUGH, Estimate, Verdict, merge, quantile_of_counts};
 
 /// The server that others are compared with.
@@ -10,78 +12,14 @@ pub(crate) const OURS: &str = "millstream";
 pub(crate) const SHARES: [(f64, &str); 6] =
     [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9"), (0.9999, "p99.99"), (1.0, "max")];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Metric {
-    Cost,
-    Rate,
-    P99,
-    Memory,
-}
-
-impl Metric {
-    pub(crate) const ALL: [Self; 4] = [Self::Cost, Self::Rate, Self::P99, Self::Memory];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Cost => "CPU time",
-            Self::Rate => "throughput",
-            Self::P99 => "p99",
-            Self::Memory => "memory",
-        }
-    }
-
-    pub(crate) fn unit(self, unit: Unit) -> String {
-        match self {
-            Self::Cost => format!("µs for each {}", unit.one()),
-            Self::Rate => format!("{} a second", unit.many()),
-            Self::P99 => "ms".to_owned(),
-            Self::Memory => "MiB".to_owned(),
-        }
-    }
-
-    /// Returns what throughput is. Events come at the rate of their source, so that only CPU time limits them.
-    pub(crate) fn throughput(unit: Unit) -> Self {
-        match unit {
-            Unit::Request => Self::Rate,
-            Unit::Delivery => Self::Cost,
-        }
-    }
-
-    pub(crate) fn throughput_unit(unit: Unit) -> String {
-        match unit {
-            Unit::Request => format!("{} a second", unit.many()),
-            Unit::Delivery => format!("{} for each second of CPU time", unit.many()),
-        }
-    }
-
-    /// Returns how many times better millstream is, by the ratio of another server's values to its own.
-    pub(crate) fn advantage(self, ratio: Estimate) -> Estimate {
-        if self == Self::Rate { ratio.inverse() } else { ratio }
-    }
-
-    fn of(self, record: &Record) -> f64 {
-        match self {
-            Self::Cost => record.cost(),
-            Self::Rate => record.rate(),
-            Self::P99 => p99(record),
-            Self::Memory => record.pss_kib.map_or(f64::NAN, |kib| kib as f64 / 1024.0),
-        }
-    }
-}
-
-/// Returns the p99 of a round in milliseconds: not a number if the round has too few responses to show it.
-fn p99(record: &Record) -> f64 {
-    quantile_of_counts(&record.latency, 0.99).map_or(f64::NAN, |nanos| nanos as f64 / 1e6)
-}
-
 /// One server in one cell.
 #[derive(Debug)]
 pub(crate) struct Row<'a> {
     pub(crate) name: &'a str,
     /// In the order of [`Metric::ALL`].
-    metrics: [Option<Estimate>; 4],
+    metrics: [Option<Estimate>; Metric::COUNT],
     /// How many times better millstream is, by ratios of the same round. `None` for millstream.
-    advantages: Option<[Option<Estimate>; 4]>,
+    advantages: Option<[Option<Estimate>; Metric::COUNT]>,
     /// Milliseconds in the order of [`SHARES`], of all rounds together.
     pub(crate) latencies: [Option<f64>; 6],
     /// Throughput and p99 of each round that has a p99.
@@ -89,6 +27,8 @@ pub(crate) struct Row<'a> {
     pub(crate) calls: Option<&'a Calls>,
     /// Share of its time that the load was on a CPU; near 1 for each of its CPUs it limits the throughput.
     pub(crate) load: f64,
+    /// Share of what was offered that the server has completed, in all rounds together; `None` in a closed loop.
+    pub(crate) completed: Option<f64>,
 }
 
 impl Row<'_> {
@@ -105,6 +45,11 @@ impl Row<'_> {
         let metric = Metric::throughput(unit);
         let median = self.get(metric)?.median;
         Some(if metric == Metric::Cost { 1e6 / median } else { median })
+    }
+
+    /// Returns whether the server has completed less than was offered.
+    pub(crate) fn falls_behind(&self) -> bool {
+        self.completed.is_some_and(|share| share < KEEPS_UP)
     }
 
     /// Returns whether the rounds of this server and millstream are enough for a verdict.
@@ -144,7 +89,8 @@ impl<'a> Summary<'a> {
             let advantage = |metric: Metric| {
                 let pairs =
                     own.iter().filter_map(|their| Some((their, ours.iter().find(|our| our.round == their.round)?)));
-                Estimate::of(pairs.map(|(their, our)| metric.of(their) / metric.of(our))).map(|r| metric.advantage(r))
+                Estimate::of(pairs.map(|(their, our)| metric.of(cell, their) / metric.of(cell, our)))
+                    .map(|r| metric.advantage(r))
             };
             let pooled = merge(own.iter().map(|record| &record.latency[..]));
             let latency = |(share, _)| match share {
@@ -152,22 +98,45 @@ impl<'a> Summary<'a> {
                 _ => quantile_of_counts(&pooled, share).map(|nanos| nanos as f64 / 1e6),
             };
             let point = |record: &&Record| match cell.unit() {
-                Unit::Request => (record.rate(), p99(record)),
-                Unit::Delivery => (1e6 / record.cost(), p99(record)),
+                Unit::Request => (record.rate(), Metric::P99.of(cell, record)),
+                Unit::Delivery => (1e6 / record.cost(), Metric::P99.of(cell, record)),
             };
+            let offered: Option<f64> = own.iter().map(|record| record.offered).sum();
+            let done: f64 = own.iter().map(|record| record.done).sum();
             let load = own.iter().map(|record| record.load_cpu_ns as f64 / 1e9 / record.seconds);
             Row {
                 name,
-                metrics: Metric::ALL.map(|metric| Estimate::of(own.iter().map(|record| metric.of(record)))),
+                metrics: Metric::ALL.map(|metric| Estimate::of(own.iter().map(|record| metric.of(cell, record)))),
                 advantages: (name != OURS).then(|| Metric::ALL.map(advantage)),
                 latencies: SHARES.map(latency),
                 rounds: own.iter().map(point).filter(|(_, p99)| p99.is_finite()).collect(),
                 calls: results.calls_of(&cell.name, name),
                 load: Estimate::of(load).map_or(0.0, |load| load.median),
+                completed: offered.filter(|offered| *offered > 0.0).map(|offered| done / offered),
             }
         };
         Self { cell, rows: names.into_iter().map(row).collect() }
     }
+}
+
+/// Returns a sentence for each server that has not kept up with what was offered.
+pub(crate) fn behind(summaries: &[Summary<'_>]) -> Vec<String> {
+    let sentence = |cell: &Cell, row: &Row<'_>| {
+        let (share, offered) = (row.completed?, cell.offered()?);
+        Some(format!(
+            "{}: {} did not keep up: it completed {} % of {} {} a second. Its latencies are those of an overload.",
+            cell.name,
+            row.name,
+            number(share * 100.0),
+            number(offered),
+            cell.unit().many()
+        ))
+    };
+    let of = |summary: &Summary<'_>| {
+        let rows = summary.rows.iter().filter(|row| row.falls_behind());
+        rows.filter_map(|row| sentence(summary.cell, row)).collect::<Vec<_>>()
+    };
+    summaries.iter().flat_map(of).collect()
 }
 
 /// A comparison that millstream loses, by the rule of all verdicts.

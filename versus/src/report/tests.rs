@@ -1,5 +1,7 @@
 //! The page of a recorded run, read by an HTML parser; and what runs with known differences say.
 
+mod loads;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -7,8 +9,9 @@ use scraper::{Html, Selector};
 
 use super::compare::changes;
 use super::frontier::{State, frontiers};
+use super::metric::Metric;
 use super::page::page;
-use super::summary::{Metric, OURS, Outcome, Summary, advice, recommendation};
+use super::summary::{OURS, Outcome, Summary, advice, recommendation};
 use super::text::{markdown, terminal};
 use crate::run::{Record, Results, Skipped};
 use measuring::statistics::Verdict;
@@ -56,7 +59,9 @@ fn check_page(results: &Results) -> Html {
     for summary in &summaries {
         let id: String = summary.cell.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let names: BTreeSet<String> = summary.rows.iter().map(|row| row.name.to_owned()).collect();
-        for plot in ["pareto", "latency", "cost", "memory"] {
+        let plots =
+            if summary.cell.rests() { &["cost", "memory"][..] } else { &["pareto", "latency", "cost", "memory"] };
+        for &plot in plots {
             let series = attributes(&html, &format!("#{id}-{plot} g[data-series]"), "data-series");
             let series: BTreeSet<_> = series.into_iter().collect();
             let has_memory = |name: &&String| {
@@ -112,6 +117,7 @@ fn synthetic(costs: &[(&str, f64)], rounds: u32) -> Results {
             load_cpu_ns: 500_000_000,
             pss_kib: Some(10 << 10),
             latency: vec![(nanos as u64, 990), (nanos as u64 * 3, 10)],
+            ..Record::default()
         }
     };
     results.rounds =
@@ -173,12 +179,12 @@ fn wins_losses_and_draws_are_told_apart() {
 
     let lost: Vec<(&str, Metric)> =
         Outcome::of(&results, &summaries).losses.iter().map(|loss| (loss.rival, loss.metric)).collect();
-    assert_eq!(lost.len(), 3, "{lost:?}");
+    assert_eq!(lost.len(), 4, "{lost:?}");
     assert!(lost.iter().all(|(rival, metric)| *rival == "fast" && *metric != Metric::Memory));
     let text = terminal(&results, &summaries);
     assert!(text.contains("Where millstream loses") && text.contains("to fast in CPU time"), "{text}");
     let html = check_page(&results);
-    assert_eq!(select(&html, "#losses tbody tr").len(), 3);
+    assert_eq!(select(&html, "#losses tbody tr").len(), 4);
     let markdown = markdown(&results, &summaries);
     assert!(markdown.contains("| | millstream | slow | fast | same |"), "{markdown}");
 }
@@ -273,9 +279,8 @@ fn workload(family: &str, cells: &[Load<'_>], rounds: u32) -> Results {
                 let (nanos, cpu_ns) = ((p99 * noise * 1e6) as u64, 1_000_000_000);
                 let (cell, contender) = (cell.name.clone(), name.to_owned());
                 let latency = vec![(nanos / 2, 900), (nanos, 100)];
-                let (seconds, bytes, load_cpu_ns, pss_kib) = (1.0, 0, 0, None);
                 let record =
-                    Record { cell, contender, round, seconds, done, bytes, cpu_ns, load_cpu_ns, pss_kib, latency };
+                    Record { cell, contender, round, seconds: 1.0, done, cpu_ns, latency, ..Record::default() };
                 results.rounds.push(record);
             }
         }
@@ -370,12 +375,12 @@ fn a_sweep_recommends_what_is_better_somewhere_and_worse_nowhere() {
 #[test]
 fn only_what_moves_beyond_its_interval_is_a_change() {
     let before = synthetic(&[(OURS, 1.0), ("stock", 2.0)], 7);
-    assert!(changes(&before, &before).starts_with("0 of 8 figures have changed"));
+    assert!(changes(&before, &before).starts_with("0 of 10 figures have changed"));
     let four = [1.0, 6.0].map(|cost| synthetic(&[("stock", cost)], 4));
-    assert!(changes(&four[0], &four[1]).starts_with("0 of 4"), "four rounds decide nothing");
+    assert!(changes(&four[0], &four[1]).starts_with("0 of 5"), "four rounds decide nothing");
     let text = changes(&before, &synthetic(&[(OURS, 1.02), ("stock", 6.0)], 7));
     assert!(!text.contains(OURS), "{text}");
-    assert!(text.contains("stock CPU time") && text.contains("worse by 200") && text.contains("3 of 8"), "{text}");
+    assert!(text.contains("stock CPU time") && text.contains("worse by 200") && text.contains("4 of 10"), "{text}");
     let text = changes(&synthetic(&[("stock", 6.0)], 7), &before);
     assert!(text.contains("better by 66"), "{text}");
 }

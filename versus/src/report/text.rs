@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use super::frontier::frontiers;
-use super::summary::{Metric, OURS, Outcome, Summary, advice, recommendation};
+use super::metric::Metric;
+use super::summary::{OURS, Outcome, SHARES, Summary, advice, behind, recommendation};
 use super::svg::number;
-use crate::run::Results;
+use crate::run::{Arrivals, Results};
 use measuring::statistics::Verdict;
 
 /// Returns the names of all servers, ours first.
@@ -67,6 +68,14 @@ pub(super) fn terminal(results: &Results, summaries: &[Summary<'_>]) -> String {
     }
     let mut text = align(&rows);
     text += "+ millstream needs less by 2 % or more, and the interval of the ratio excludes 1; - more; ~ not decided\n";
+    if let Some(mtu) = results.header.plan.mtu {
+        writeln!(text, "\nThe MTU of the loopback device was {mtu}.").expect("memory takes all");
+    }
+    let behind = behind(summaries);
+    if !behind.is_empty() {
+        text += "\nWhere a server did not keep up with the load\n";
+        behind.iter().for_each(|sentence| text += &format!("{sentence}\n"));
+    }
     let outcome = Outcome::of(results, summaries);
     writeln!(text, "\nWhere {}", outcome.loses()).expect("memory takes all");
     text += &sentences(&outcome, "");
@@ -92,24 +101,24 @@ pub(super) fn markdown(results: &Results, summaries: &[Summary<'_>]) -> String {
     let (machine, plan) = (&results.header.machine, &results.header.plan);
     let names = names(summaries);
     let mut text = format!(
-        "Linux {}, {}, {} CPUs, {}; commit {}; medians of {} rounds of {} s.\n",
+        "Linux {}, {}, {} CPUs, {}; commit {}; {}medians of {} rounds of {} s.\n",
         machine.kernel,
         machine.cpu,
         machine.cores,
         machine.build,
         machine.commit,
+        if machine.mtu.is_empty() { String::new() } else { format!("MTU of loopback {}; ", machine.mtu) },
         plan.rounds,
         number(plan.seconds)
     );
     for metric in Metric::ALL {
-        let what = match metric {
-            Metric::Cost => "CPU time for each request or delivery, µs",
-            Metric::Rate => "Requests or deliveries a second",
-            Metric::P99 => "p99, ms",
-            Metric::Memory => "Memory at the end of a round (Pss), MiB",
-        };
-        write!(text, "\n{what}:\n\n| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()))
-            .expect("memory takes all");
+        // All tables have all cells, but that of idle connections, which few cells have.
+        let has = |summary: &&Summary<'_>| metric != Metric::Idle || summary.cell.rests();
+        let summaries: Vec<_> = summaries.iter().filter(has).collect();
+        if summaries.is_empty() && metric == Metric::Idle {
+            continue;
+        }
+        text += &head(metric.title(), &names);
         for Summary { cell, rows } in summaries {
             let medians: Vec<Option<f64>> = names
                 .iter()
@@ -128,6 +137,12 @@ pub(super) fn markdown(results: &Results, summaries: &[Summary<'_>]) -> String {
             }
             text.push('\n');
         }
+    }
+    text += &at_a_rate(summaries, &names);
+    let behind = behind(summaries);
+    if !behind.is_empty() {
+        text += "\nWhere a server did not keep up with the load:\n\n";
+        behind.iter().for_each(|sentence| text += &format!("- {sentence}\n"));
     }
     let outcome = Outcome::of(results, summaries);
     writeln!(text, "\nWhere {}:\n", outcome.loses()).expect("memory takes all");
@@ -149,6 +164,34 @@ pub(super) fn markdown(results: &Results, summaries: &[Summary<'_>]) -> String {
         .expect("memory takes all");
     }
     text += &verdicts(results, summaries, "- ");
+    text
+}
+
+/// Returns the title and the head of a table.
+fn head(title: &str, names: &[&str]) -> String {
+    format!("\n{title}:\n\n| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()))
+}
+
+/// Returns a table of latencies in open loops, of all rounds together.
+fn at_a_rate(summaries: &[Summary<'_>], names: &[&str]) -> String {
+    let open: Vec<_> = summaries.iter().filter(|summary| matches!(summary.cell.arrivals, Arrivals::Open(_))).collect();
+    if open.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        head("Latency in an open loop, from the time at which a request is due: p50, p99 and p99.9, ms", names);
+    for summary in open {
+        write!(text, "| {} |", summary.cell.describe()).expect("memory takes all");
+        for name in names {
+            let values = summary.row(name).map(|row| {
+                let values =
+                    SHARES.iter().zip(row.latencies).filter(|((_, name), _)| ["p50", "p99", "p99.9"].contains(name));
+                values.map(|(_, value)| value.map_or_else(|| "-".to_owned(), number)).collect::<Vec<_>>().join(", ")
+            });
+            write!(text, " {} |", values.as_deref().unwrap_or("-")).expect("memory takes all");
+        }
+        text.push('\n');
+    }
     text
 }
 

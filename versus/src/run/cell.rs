@@ -1,9 +1,11 @@
-//! The matrix: what is asked of a server, by how many connections, over which protocol.
+//! A cell: what is asked of a server, when, by how many connections, over which protocol.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::Plan;
 use crate::load::Protocol;
+use crate::serve::PACE;
 
 /// One measurement of all servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +18,29 @@ pub(crate) struct Cell {
     /// Requests at once on each connection.
     pub(crate) streams: u32,
     pub(crate) workers: u32,
+    #[serde(default, skip_serializing_if = "Arrivals::is_closed")]
+    pub(crate) arrivals: Arrivals,
+}
+
+/// When requests arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Arrivals {
+    /// In a closed loop: a connection sends a request at the end of the response to the one before.
+    #[default]
+    Closed,
+    /// In an open loop: so many a second on all connections together, whether or not responses come.
+    Open(u32),
+    /// In a closed loop with a new connection for each request.
+    Churn,
+    /// Once on each connection, which stays open and idle.
+    Once,
+}
+
+impl Arrivals {
+    fn is_closed(&self) -> bool {
+        *self == Self::Closed
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +54,8 @@ pub(crate) enum Work {
     File(u64),
     /// 100 events of 40 bytes, each computed after the one before.
     Tokens,
+    /// An endless response of its own for each reader: an event of 40 bytes each 20 ms.
+    Paced,
     /// One event for all readers, so many times a second.
     Events(u32),
     /// So many bytes into a file.
@@ -37,6 +64,8 @@ pub(crate) enum Work {
     Relay(u64),
     /// A response of another server, passed on by a proxy that reads it.
     Proxy(Behind),
+    /// The same with TLS between the proxy and the other server.
+    ProxyToTls(Behind),
 }
 
 /// What the server behind a proxy is asked for.
@@ -48,15 +77,33 @@ pub(crate) enum Behind {
     Tokens,
 }
 
+impl Behind {
+    fn describe(self) -> String {
+        match self {
+            Self::Hello => "12 bytes of JSON".to_owned(),
+            Self::File(len) => format!("a file of {}", size(len)),
+            Self::Tokens => "100 tokens one by one".to_owned(),
+        }
+    }
+}
+
 impl Work {
     /// Returns what the server behind a relay or a proxy is asked for; `None` if there is none.
     pub(super) fn behind(self) -> Option<Self> {
         match self {
-            Self::Relay(len) | Self::Proxy(Behind::File(len)) => Some(Self::File(len)),
-            Self::Proxy(Behind::Hello) => Some(Self::Hello),
-            Self::Proxy(Behind::Tokens) => Some(Self::Tokens),
+            Self::Relay(len) => Some(Self::File(len)),
+            Self::Proxy(behind) | Self::ProxyToTls(behind) => Some(match behind {
+                Behind::Hello => Self::Hello,
+                Behind::File(len) => Self::File(len),
+                Behind::Tokens => Self::Tokens,
+            }),
             _ => None,
         }
+    }
+
+    /// Returns whether the server behind a proxy speaks TLS.
+    pub(super) fn is_to_tls(self) -> bool {
+        matches!(self, Self::ProxyToTls(_))
     }
 
     /// Returns what the response is.
@@ -88,18 +135,30 @@ impl Unit {
     }
 }
 
+/// How long the server is left alone before its memory is read. Heaps are trimmed seconds after a burst.
+pub(crate) const REST: Duration = Duration::from_secs(13);
+
+/// A server that completes a smaller share of what is offered does not keep up.
+pub(crate) const KEEPS_UP: f64 = 0.98;
+
 impl Cell {
-    fn new(name: impl Into<String>, work: Work, connections: u32) -> Self {
-        Self { name: name.into(), work, protocol: Protocol::H1, connections, streams: 1, workers: 1 }
+    pub(super) fn new(name: impl Into<String>, work: Work, connections: u32) -> Self {
+        let (protocol, arrivals) = (Protocol::H1, Arrivals::Closed);
+        Self { name: name.into(), work, protocol, connections, streams: 1, workers: 1, arrivals }
     }
 
-    fn over(mut self, protocol: Protocol, streams: u32) -> Self {
+    pub(super) fn over(mut self, protocol: Protocol, streams: u32) -> Self {
         (self.protocol, self.streams) = (protocol, streams);
         self
     }
 
-    fn workers(mut self, workers: u32) -> Self {
+    pub(super) fn workers(mut self, workers: u32) -> Self {
         self.workers = workers;
+        self
+    }
+
+    pub(super) fn arriving(mut self, arrivals: Arrivals) -> Self {
+        self.arrivals = arrivals;
         self
     }
 
@@ -108,7 +167,26 @@ impl Cell {
     }
 
     pub(crate) fn unit(&self) -> Unit {
-        if let Work::Events(_) = self.work { Unit::Delivery } else { Unit::Request }
+        if let Work::Events(_) | Work::Paced = self.work { Unit::Delivery } else { Unit::Request }
+    }
+
+    /// Returns the requests or deliveries a second that are offered, if the load does not depend on the server.
+    pub(crate) fn offered(&self) -> Option<f64> {
+        match (self.work, self.arrivals) {
+            (Work::Paced, _) => Some(f64::from(self.connections * self.streams) / PACE.as_secs_f64()),
+            (_, Arrivals::Open(rate)) => Some(f64::from(rate)),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the cell is about the memory of idle connections.
+    pub(crate) fn rests(&self) -> bool {
+        self.arrivals == Arrivals::Once
+    }
+
+    /// Returns the time of a round where others measure for this time.
+    pub(crate) fn time(&self, seconds: f64) -> f64 {
+        if self.rests() { REST.as_secs_f64() } else { seconds }
     }
 
     /// Returns the length of a request's or response's body, whose transfer is counted in fractions.
@@ -127,17 +205,23 @@ impl Cell {
 
     pub(crate) fn describe(&self) -> String {
         let what = match self.work {
-            Work::Hello => "12 bytes of JSON".to_owned(),
+            Work::Hello => Behind::Hello.describe(),
             Work::Handshake { resumed: false } => "12 bytes of JSON after a full handshake".to_owned(),
             Work::Handshake { resumed: true } => "12 bytes of JSON after a resumed handshake".to_owned(),
-            Work::File(len) => format!("a file of {}", size(len)),
-            Work::Tokens => "100 tokens one by one".to_owned(),
+            Work::File(len) => Behind::File(len).describe(),
+            Work::Tokens => Behind::Tokens.describe(),
+            Work::Paced => format!("one token each {} ms", PACE.as_millis()),
             Work::Events(hz) => format!("one event to all readers, {hz} times a second"),
             Work::Upload(len) => format!("{} into a file", size(len)),
             Work::Relay(len) => format!("bytes relayed from a server with a file of {}", size(len)),
-            Work::Proxy(Behind::Hello) => "12 bytes of JSON through a proxy".to_owned(),
-            Work::Proxy(Behind::File(len)) => format!("a file of {} through a proxy", size(len)),
-            Work::Proxy(Behind::Tokens) => "100 tokens one by one through a proxy".to_owned(),
+            Work::Proxy(behind) => format!("{} through a proxy", behind.describe()),
+            Work::ProxyToTls(behind) => format!("{} through a proxy from a server with TLS", behind.describe()),
+        };
+        let when = match self.arrivals {
+            Arrivals::Closed => String::new(),
+            Arrivals::Open(rate) => format!(", {rate} requests a second"),
+            Arrivals::Churn => ", a new connection each".to_owned(),
+            Arrivals::Once => format!(", once, then idle for {} s", REST.as_secs()),
         };
         let protocol = match self.protocol {
             Protocol::H1 => "HTTP/1.1",
@@ -148,7 +232,7 @@ impl Cell {
         let plural = |n: u32, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
         let streams = if self.streams > 1 { format!(" × {} streams", self.streams) } else { String::new() };
         format!(
-            "{what}, {protocol}, {}{streams}, {}",
+            "{what}{when}, {protocol}, {}{streams}, {}",
             plural(self.connections, "connection"),
             plural(self.workers, "worker")
         )
@@ -167,134 +251,3 @@ pub(crate) fn size(len: u64) -> String {
 
 /// Bytes of 100 tokens.
 pub(super) const TOKENS: u64 = 4000;
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-
-/// Returns the cells of a plan.
-pub(super) fn matrix(plan: &Plan, cpus: usize) -> Vec<Cell> {
-    let cells = if plan.sweep { sweep(cpus) } else { whole(cpus) };
-    let quick = |cell: &Cell| !plan.quick || if plan.sweep { cell.workers == 1 } else { QUICK.contains(&&*cell.name) };
-    let wanted = |cell: &Cell| plan.only.is_empty() || plan.only.iter().any(|only| cell.name.contains(only.as_str()));
-    cells.into_iter().filter(|cell| quick(cell) && wanted(cell)).collect()
-}
-
-/// Cells of `--quick`.
-const QUICK: [&str; 18] = [
-    "json/64",
-    "files/1k",
-    "files/64k",
-    "files/1m",
-    "tokens/1",
-    "tokens/64",
-    "tokens/1000",
-    "events/100",
-    "events/500",
-    "uploads/1m",
-    "relay/1m",
-    "proxy/1m",
-    "http2/64k",
-    "http2/tokens",
-    "tls/64k",
-    "connections/1",
-    "connections/100",
-    "connections/1000",
-];
-
-fn whole(cpus: usize) -> Vec<Cell> {
-    use Protocol::{H2, TlsH1, TlsH2};
-    use Work::{Events, File, Handshake, Hello, Proxy, Relay, Tokens, Upload};
-    let mut cells = vec![
-        Cell::new("json/1", Hello, 1),
-        Cell::new("json/64", Hello, 64),
-        Cell::new("files/1k", File(KIB), 64),
-        Cell::new("files/10k", File(10 * KIB), 64),
-        Cell::new("files/64k", File(64 * KIB), 64),
-        Cell::new("files/1m", File(MIB), 16),
-        Cell::new("files/16m", File(16 * MIB), 8),
-        Cell::new("files/1g", File(1024 * MIB), 2),
-        Cell::new("tokens/1", Tokens, 1),
-        Cell::new("tokens/10", Tokens, 10),
-        Cell::new("tokens/64", Tokens, 64),
-        Cell::new("tokens/1000", Tokens, 1000),
-        Cell::new("tokens/10000", Tokens, 10_000),
-        Cell::new("events/1", Events(1000), 1),
-        Cell::new("events/10", Events(500), 10),
-        Cell::new("events/100", Events(100), 100),
-        Cell::new("events/500", Events(50), 500),
-        Cell::new("events/5000", Events(10), 5000),
-        Cell::new("events/10000", Events(5), 10_000),
-        Cell::new("uploads/64k", Upload(64 * KIB), 16),
-        Cell::new("uploads/1m", Upload(MIB), 16),
-        Cell::new("uploads/64m", Upload(64 * MIB), 4),
-        Cell::new("relay/64k", Relay(64 * KIB), 16),
-        Cell::new("relay/1m", Relay(MIB), 16),
-        Cell::new("relay/64m", Relay(64 * MIB), 4),
-        Cell::new("proxy/json", Proxy(Behind::Hello), 64),
-        Cell::new("proxy/1m", Proxy(Behind::File(MIB)), 16),
-        Cell::new("proxy/tokens", Proxy(Behind::Tokens), 64),
-        Cell::new("http2/json", Hello, 4).over(H2, 16),
-        Cell::new("http2/64k", File(64 * KIB), 4).over(H2, 16),
-        Cell::new("http2/16m", File(16 * MIB), 2).over(H2, 4),
-        Cell::new("http2/tokens", Tokens, 4).over(H2, 16),
-        Cell::new("tls/handshakes", Handshake { resumed: false }, 16).over(TlsH1, 1),
-        Cell::new("tls/resumed", Handshake { resumed: true }, 16).over(TlsH1, 1),
-        Cell::new("tls/1k", File(KIB), 64).over(TlsH1, 1),
-        Cell::new("tls/10k", File(10 * KIB), 64).over(TlsH1, 1),
-        Cell::new("tls/64k", File(64 * KIB), 64).over(TlsH1, 1),
-        Cell::new("tls/16m", File(16 * MIB), 4).over(TlsH1, 1),
-        Cell::new("tls/100m", File(100 * MIB), 2).over(TlsH1, 1),
-        Cell::new("tls/tokens", Tokens, 64).over(TlsH1, 1),
-        Cell::new("tls/http2-64k", File(64 * KIB), 4).over(TlsH2, 16),
-    ];
-    cells.extend(
-        [1, 10, 100, 1000, 10_000].map(|count| Cell::new(format!("connections/{count}"), File(10 * KIB), count)),
-    );
-    cells.extend(workers(cpus).map(|count| Cell::new(format!("workers/{count}"), File(10 * KIB), 64).workers(count)));
-    cells
-}
-
-/// Cells whose frontier shows what a setting changes.
-fn sweep(cpus: usize) -> Vec<Cell> {
-    let mut cells = vec![
-        Cell::new("files/64k", Work::File(64 * KIB), 64),
-        Cell::new("files/16m", Work::File(16 * MIB), 8),
-        Cell::new("tokens/1", Work::Tokens, 1),
-        Cell::new("tokens/64", Work::Tokens, 64),
-        Cell::new("http2/tokens", Work::Tokens, 4).over(Protocol::H2, 16),
-        Cell::new("events/500", Work::Events(50), 500),
-    ];
-    let more = workers(cpus).filter(|&count| count > 1);
-    cells.extend(more.map(|count| Cell::new(format!("workers/{count}"), Work::File(10 * KIB), 64).workers(count)));
-    cells
-}
-
-/// Returns 1, 2, 4 … and the number of CPUs.
-fn workers(cpus: usize) -> impl Iterator<Item = u32> {
-    let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
-    let powers = std::iter::successors(Some(1u32), |n| n.checked_mul(2)).take_while(move |&n| n < cpus);
-    powers.chain([cpus])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cells_have_names_of_their_own_and_the_quick_ones_exist() {
-        let plan = |quick, sweep| Plan { quick, sweep, ..Plan::default() };
-        for cpus in [1, 2, 3, 96] {
-            let cells = matrix(&plan(false, false), cpus);
-            let mut names: Vec<_> = cells.iter().map(|cell| cell.name.clone()).collect();
-            names.sort();
-            names.dedup();
-            assert_eq!(names.len(), cells.len());
-            assert_eq!(matrix(&plan(true, false), cpus).len(), QUICK.len());
-            assert!(!matrix(&plan(true, true), cpus).is_empty());
-        }
-        assert_eq!(workers(6).collect::<Vec<_>>(), [1, 2, 4, 6]);
-        assert_eq!(workers(1).collect::<Vec<_>>(), [1]);
-        let only = Plan { only: vec!["tls".to_owned(), "files/1k".to_owned()], ..Plan::default() };
-        assert!(matrix(&only, 2).iter().all(|cell| cell.family() == "tls" || cell.name == "files/1k"));
-    }
-}

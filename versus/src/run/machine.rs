@@ -21,6 +21,9 @@ pub(crate) struct Machine {
     /// Names and versions.
     pub(crate) crates: Vec<(String, String)>,
     pub(crate) congestion: String,
+    /// Of the loopback device. Runs of older versions do not have it.
+    #[serde(default)]
+    pub(crate) mtu: String,
     pub(crate) governor: String,
     pub(crate) load: String,
 }
@@ -47,7 +50,8 @@ fn field(path: &str, name: &str) -> String {
 }
 
 impl Machine {
-    pub(super) fn get(cpus: &Cpus) -> Self {
+    /// Takes the MTU of the loopback device, if this run has set it.
+    pub(super) fn get(cpus: &Cpus, mtu: Option<u32>) -> Self {
         let dir = env!("CARGO_MANIFEST_DIR");
         let commit = says("git", &["-C", dir, "rev-parse", "--short=12", "HEAD"]).map(|commit| {
             let dirty = says("git", &["-C", dir, "status", "--porcelain", "--untracked-files=no"]).is_some();
@@ -64,6 +68,8 @@ impl Machine {
             commit: commit.unwrap_or_else(|| UNKNOWN.to_owned()),
             crates: crates(include_str!("../../../Cargo.lock")),
             congestion: line("/proc/sys/net/ipv4/tcp_congestion_control"),
+            // The directory shows the devices of the namespace in which it was mounted.
+            mtu: mtu.map_or_else(|| line("/sys/class/net/lo/mtu"), |mtu| mtu.to_string()),
             governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             load: line("/proc/loadavg"),
         }
@@ -78,6 +84,7 @@ impl Machine {
                 ("cores", m.cores.to_string()),
                 ("commit", m.commit.clone()),
                 ("build", m.build.clone()),
+                ("an MTU of", m.mtu.clone()),
             ]
         };
         match all(self).into_iter().zip(all(other)).find(|(a, b)| a != b) {

@@ -5,6 +5,8 @@ mod cell;
 mod exec;
 mod interrupt;
 mod machine;
+mod matrix;
+mod network;
 mod peers;
 mod plan;
 mod process;
@@ -15,7 +17,7 @@ mod site;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub(crate) use cell::{Cell, Unit, Work, size};
+pub(crate) use cell::{Arrivals, Cell, KEEPS_UP, Unit, Work, size};
 pub(crate) use exec::exec;
 pub(crate) use record::{Calls, Record, Results, Skipped};
 
@@ -42,13 +44,16 @@ pub(crate) fn run(
 ) -> Result<(), String> {
     std::fs::create_dir_all(&options.out).map_err(|e| format!("--out {}: {e}", options.out.display()))?;
     let cpus = Cpus::get()?;
-    let interrupt = Interrupt::install()?;
     let resumed = options.resume.as_deref().map(Journal::read).transpose()?;
     let plan = match &resumed {
         Some(results) => results.header.plan.clone(),
         None => Plan::new(options),
     };
-    let mut cells = cell::matrix(&plan, cpus.count());
+    if let Some(mtu) = plan.mtu.filter(|_| !options.list) {
+        network::enter(mtu, options.in_namespace)?;
+    }
+    let interrupt = Interrupt::install()?;
+    let mut cells = matrix::matrix(&plan, cpus.count());
     if cells.is_empty() {
         return Err("no cell has such a name; --list shows all".to_owned());
     }
@@ -67,7 +72,7 @@ pub(crate) fn run(
         }
         fits
     });
-    let machine = Machine::get(&cpus);
+    let machine = Machine::get(&cpus, plan.mtu);
     let mut journal = match (resumed, &options.resume) {
         (Some(mut results), Some(path)) => {
             results.header.machine.same(&machine).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -93,7 +98,9 @@ pub(crate) fn run(
 fn list(plan: &Plan, cells: &[Cell], contenders: &[Contender], absent: &[Skipped]) -> Result<(), String> {
     for cell in cells {
         let names: Vec<_> = contenders.iter().filter(|c| c.can(cell)).map(|c| c.name.as_str()).collect();
-        say(format_args!("{:<18} {:<70} {}\n", cell.name, cell.describe(), names.join(" ")));
+        let time = cell.time(plan.seconds);
+        let time = if time == plan.seconds { String::new() } else { format!(" (rounds of {time} s)") };
+        say(format_args!("{:<18} {:<70} {}{time}\n", cell.name, cell.describe(), names.join(" ")));
     }
     let servers = |cell: &Cell| contenders.iter().filter(|contender| contender.can(cell)).count();
     let minutes = (expected(plan, cells, servers) / 60.0).ceil();
@@ -105,7 +112,7 @@ fn list(plan: &Plan, cells: &[Cell], contenders: &[Contender], absent: &[Skipped
 /// Returns how many seconds a run takes, roughly.
 fn expected(plan: &Plan, cells: &[Cell], servers: impl Fn(&Cell) -> usize) -> f64 {
     let each = |cell: &Cell| {
-        let round = plan.seconds + BESIDE + CONNECT * f64::from(cell.connections);
+        let round = cell.time(plan.seconds) + BESIDE + CONNECT * f64::from(cell.connections);
         let calls = if plan.calls && cell.counts_calls() { COUNT } else { 0.0 };
         servers(cell) as f64 * (f64::from(plan.rounds) * round + calls)
     };
@@ -249,7 +256,7 @@ mod tests {
     #[test]
     fn a_quick_run_of_two_servers_takes_less_than_four_minutes() {
         let plan = Plan { quick: true, seconds: 0.4, rounds: 5, calls: true, ..Plan::default() };
-        let seconds = |plan: &Plan, servers| expected(plan, &cell::matrix(plan, 2), |_| servers);
+        let seconds = |plan: &Plan, servers| expected(plan, &matrix::matrix(plan, 2), |_| servers);
         assert!((60.0..240.0).contains(&seconds(&plan, 2)), "{}", seconds(&plan, 2));
         assert!(seconds(&Plan { calls: false, ..plan.clone() }, 2) < seconds(&plan, 2));
         assert!(seconds(&Plan { quick: false, ..plan.clone() }, 2) > 2.0 * seconds(&plan, 2));

@@ -96,8 +96,12 @@ pub(super) fn find(plan: &Plan, dir: &Path) -> Result<(Vec<Contender>, Vec<Skipp
 }
 
 /// Returns the server behind a relay or a proxy.
-pub(super) fn origin(site: &Site) -> Result<Launch, String> {
-    own(NAMES[0], &[], site, 1)
+pub(super) fn origin(work: Work, site: &Site) -> Result<Launch, String> {
+    let mut launch = own(NAMES[0], &[], site, 1)?;
+    if work.is_to_tls() {
+        launch.arguments.extend(["--tls".into(), site.tls().into()]);
+    }
+    Ok(launch)
 }
 
 /// Returns this program as a server.
@@ -120,7 +124,7 @@ impl Contender {
             }
             Kind::Nginx(nginx) => nginx.can(cell),
             Kind::Haproxy(_) => matches!(cell.work, Work::Proxy(_)),
-            Kind::Go(_) => !matches!(cell.work, Work::Proxy(_)),
+            Kind::Go(_) => !matches!(cell.work, Work::Proxy(_) | Work::ProxyToTls(_)),
             Kind::Caddy | Kind::StaticWebServer => matches!(cell.work, Work::File(_)) && cell.protocol == Protocol::H1,
         }
     }
@@ -136,6 +140,9 @@ impl Contender {
                 if let Some(to) = to {
                     let how = if let Work::Relay(_) = cell.work { "--relay" } else { "--proxy" };
                     option(how, to.to_string().into());
+                }
+                if cell.work.is_to_tls() {
+                    option("--trust", site.tls().into());
                 }
                 if cell.protocol.is_tls() {
                     option("--tls", site.tls().into());

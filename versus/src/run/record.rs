@@ -20,7 +20,7 @@ pub(crate) struct Header {
 }
 
 /// One round of one server.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) cell: String,
     pub(crate) contender: String,
@@ -37,6 +37,12 @@ pub(crate) struct Record {
     pub(crate) load_cpu_ns: u64,
     /// Memory of the server's processes at the end of the round, if the kernel shows it: shared pages count once.
     pub(crate) pss_kib: Option<u64>,
+    /// The same before the first connection, where the memory of connections is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) first_pss_kib: Option<u64>,
+    /// Requests or deliveries that were offered, if the load does not depend on the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) offered: Option<f64>,
     /// Latencies in nanoseconds, each with its count, 1 % exact.
     pub(crate) latency: Vec<(u64, u64)>,
 }
@@ -254,6 +260,7 @@ mod tests {
             load_cpu_ns: 5,
             pss_kib: Some(6),
             latency: vec![(7, 8)],
+            ..Record::default()
         })
     }
 

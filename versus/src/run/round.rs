@@ -7,21 +7,24 @@ use measuring::latencies::Latencies;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::calls::Counter;
-use super::cell::{Cell, TOKENS, Work};
+use super::cell::{Arrivals, Cell, REST, TOKENS, Work};
 use super::exec::pin;
 use super::interrupt::Interrupt;
 use super::machine::Cpus;
 use super::peers::{self, Contender};
 use super::plan::Plan;
-use super::process::Server;
+use super::process::{CpuTime, Server};
 use super::record::{Calls, Record};
 use super::site::{self, Site};
-use crate::load::{self, Gauge, Job};
+use crate::load::{self, Gauge, Job, Task};
+use crate::serve::TOKEN;
 
 /// How long all connections may take to get their first responses.
 const FIRST: Duration = Duration::from_secs(60);
 /// How long a round is extended at most, for a response to complete in it.
 const EXTENDED: Duration = Duration::from_secs(30);
+/// How long a server is left alone before its first connection, where its memory is measured: workers may still start.
+const SETTLE: Duration = Duration::from_millis(500);
 /// More threads of the load than this are not needed by any server measured here.
 const THREADS_MAX: usize = 16;
 
@@ -35,9 +38,20 @@ pub(super) struct Round<'a> {
     pub(super) interrupt: &'a Interrupt,
 }
 
+/// A server that has just started.
+struct Start {
+    at: Instant,
+    cpu: CpuTime,
+    load_cpu: Duration,
+    pss_kib: Option<u64>,
+}
+
 impl Round<'_> {
     pub(super) fn run(&self) -> Result<Record, String> {
-        let (mut record, latencies) = self.loaded(|server, gauge| self.measure(server, gauge))?;
+        let (mut record, latencies) = self.loaded(|server, gauge, start| match self.cell.rests() {
+            true => self.rest(server, gauge, start),
+            false => self.measure(server, gauge),
+        })?;
         record.latency = latencies.counts();
         Ok(record)
     }
@@ -46,7 +60,7 @@ impl Round<'_> {
     pub(super) fn count(&self, counter: &Counter) -> Result<Calls, String> {
         let (_, load) = self.cpus.share(self.cell.workers);
         let time = Duration::from_secs_f64(self.plan.seconds.clamp(0.2, 0.5));
-        self.loaded(|server, gauge| {
+        self.loaded(|server, gauge, _| {
             let mut done = || self.done(gauge);
             let (named, all, done) = counter.count(server, &load, time, self.interrupt, &mut done)?;
             if done < 0.5 {
@@ -72,20 +86,28 @@ impl Round<'_> {
     }
 
     /// Runs `work` while the server is under load, after all connections have got a response.
-    fn loaded<T>(&self, work: impl FnOnce(&Server, &Gauge) -> Result<T, String>) -> Result<(T, Latencies), String> {
+    fn loaded<T>(
+        &self,
+        work: impl FnOnce(&Server, &Gauge, &Start) -> Result<T, String>,
+    ) -> Result<(T, Latencies), String> {
         let Self { cell, cpus, site, interrupt, .. } = *self;
         let (server_cpus, load_cpus) = cpus.share(cell.workers);
         pin(&load_cpus)?;
         let origin = match cell.work.behind() {
             Some(_) => {
-                let started = Server::start(&peers::origin(site)?, &load_cpus, interrupt);
-                Some(started.map_err(|e| format!("the server behind the relay: {e}"))?)
+                let started = Server::start(&peers::origin(cell.work, site)?, &load_cpus, interrupt);
+                Some(started.map_err(|e| format!("the server behind the relay or proxy: {e}"))?)
             }
             _ => None,
         };
         let to = origin.as_ref().map(|origin| origin.address);
         let launch = self.contender.launch(cell, site, to)?;
         let server = Server::start(&launch, &server_cpus, interrupt)?;
+        if cell.rests() {
+            interrupt.wait(SETTLE, || None::<()>)?;
+        }
+        let pss_kib = if cell.rests() { server.pss_kib() } else { None };
+        let start = Start { at: Instant::now(), cpu: server.cpu(), load_cpu: own_cpu(), pss_kib };
         if self.number == 0 {
             self.check(&server)?;
         }
@@ -105,7 +127,7 @@ impl Round<'_> {
                     })
                 })
                 .collect();
-            let worked = self.answered(&gauge).and_then(|()| work(&server, &gauge));
+            let worked = self.answered(&gauge).and_then(|()| work(&server, &gauge, &start));
             gauge.stop();
             let mut latencies = Latencies::default();
             for thread in threads {
@@ -159,14 +181,29 @@ impl Round<'_> {
                     first,
                     connections,
                     streams: cell.streams,
-                    upload: if let Work::Upload(len) = cell.work { Some(site::upload(len)) } else { None },
-                    events: matches!(cell.work, Work::Events(_)),
-                    handshakes: if let Work::Handshake { resumed } = cell.work { Some(resumed) } else { None },
+                    task: self.task(),
                 };
                 first += connections;
                 job
             })
             .collect()
+    }
+
+    fn task(&self) -> Task {
+        let Self { cell, .. } = *self;
+        match (cell.work, cell.arrivals) {
+            (Work::Upload(len), _) => Task::Put(site::upload(len)),
+            (Work::Handshake { resumed }, _) => Task::Handshakes { resumed },
+            (Work::Events(_) | Work::Paced, _) => Task::Events,
+            (_, Arrivals::Closed) => Task::Get,
+            (_, Arrivals::Open(rate)) => {
+                let rate = f64::from(rate) / f64::from(cell.connections);
+                // The same times for all servers of a round.
+                Task::Open { rate, seed: self.number.into() }
+            }
+            (_, Arrivals::Churn) => Task::Churn,
+            (_, Arrivals::Once) => Task::Once,
+        }
     }
 
     /// Waits until every connection has got a response, and a little longer.
@@ -198,19 +235,61 @@ impl Round<'_> {
         // While the load is on: its end frees memory.
         let pss_kib = server.pss_kib();
         gauge.stop();
+        let bytes = after.bytes - before.bytes;
+        self.check_tokens(done, bytes)?;
+        let offered = self.cell.offered().map(|rate| match self.cell.arrivals {
+            // What was due, which is random.
+            Arrivals::Open(_) => (after.offered - before.offered) as f64,
+            _ => rate * seconds,
+        });
         Ok(Record {
-            cell: self.cell.name.clone(),
-            contender: self.contender.name.clone(),
-            round: self.number,
             seconds,
             done,
-            bytes: after.bytes - before.bytes,
+            bytes,
             cpu_ns: cpu,
-            load_cpu_ns: u64::try_from(load_cpu.as_nanos()).unwrap_or(u64::MAX),
+            load_cpu_ns: nanos(load_cpu),
             pss_kib,
-            latency: Vec::new(),
+            offered,
+            ..self.record()
         })
     }
+
+    /// Leaves the server alone after the load, whose connections stay open, and reads its memory.
+    fn rest(&self, server: &Server, gauge: &Gauge, start: &Start) -> Result<Record, String> {
+        let count = gauge.count();
+        if let Some(problem) = self.interrupt.wait(REST, || gauge.problem())? {
+            return Err(format!("with idle connections: {problem}"));
+        }
+        let (cpu, load_cpu) = (server.cpu().since(&start.cpu), own_cpu().saturating_sub(start.load_cpu));
+        Ok(Record {
+            seconds: start.at.elapsed().as_secs_f64(),
+            done: count.done as f64,
+            bytes: count.bytes,
+            cpu_ns: cpu,
+            load_cpu_ns: nanos(load_cpu),
+            pss_kib: server.pss_kib(),
+            first_pss_kib: start.pss_kib,
+            ..self.record()
+        })
+    }
+
+    /// Returns a record of this round without figures.
+    fn record(&self) -> Record {
+        let (cell, contender) = (self.cell.name.clone(), self.contender.name.clone());
+        Record { cell, contender, round: self.number, ..Record::default() }
+    }
+
+    /// Checks the length of tokens, which no response before the load shows, because theirs never ends.
+    fn check_tokens(&self, done: f64, bytes: u64) -> Result<(), String> {
+        let len = bytes as f64 / done;
+        // A token may be cut at both ends of the time.
+        let wrong = self.cell.work == Work::Paced && (len - TOKEN as f64).abs() > 1.0;
+        if wrong { Err(format!("tokens have {len:.1} bytes in place of {TOKEN}")) } else { Ok(()) }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn own_cpu() -> Duration {

@@ -108,6 +108,7 @@ pub(super) fn path(work: Work) -> String {
     match work.response() {
         Work::File(len) => format!("/f/{}", name(len)),
         Work::Tokens => "/tokens".to_owned(),
+        Work::Paced => "/paced".to_owned(),
         Work::Events(_) => "/events".to_owned(),
         Work::Upload(_) => "/u/".to_owned(),
         _ => "/hello".to_owned(),

@@ -17,8 +17,9 @@ use millstream::server::{Limits, RequestBody};
 use millstream::sse::{Event, EventBody, Hub};
 use millstream_proxy::Proxy;
 
+use super::paced::Paced;
 use super::settings::Settings;
-use super::{announce, listener, pem, tick, upload_name};
+use super::{announce, listener, pem, tick, trusting, upload_name};
 use crate::common::{Reply, Route, cli, route};
 use crate::options::ServeOptions;
 
@@ -32,7 +33,7 @@ pub(super) fn serve(options: &ServeOptions, settings: &Settings) -> io::Result<(
         // In a task, as servers run: the future of `block_on` is polled by the thread that has built the runtime.
         match (options.relay, options.proxy) {
             (Some(to), _) => tokio::spawn(relay(listener, to)).await?,
-            (None, Some(to)) => tokio::spawn(proxy(listener, to)).await?,
+            (None, Some(to)) => tokio::spawn(proxy(listener, upstream(to, options)?)).await?,
             (None, None) => tokio::spawn(http(listener, App::new(options)?, tls(options)?)).await?,
         }
     })
@@ -91,9 +92,12 @@ async fn http(listener: TcpListener, app: Arc<App>, tls: Option<Tls>) -> io::Res
     millstream::server::serve(listener, service).limits(limits).await
 }
 
-type Body = Either<Reply<FilesBody>, Full<bytes::Bytes>>;
+type Body = Either<Reply<FilesBody>, Either<Full<bytes::Bytes>, Paced>>;
 
 async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response<Body>, Infallible> {
+    if let Some(response) = Paced::answer(request.uri()) {
+        return Ok(response.map(|body| Either::Right(Either::Right(body))));
+    }
     if let Some(name) = upload_name(request.uri().path()) {
         let path = app.uploads.join(name);
         let saved = Save::new(path).durability(Durability::None).run(request.into_body()).await;
@@ -101,7 +105,7 @@ async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response
             Ok(saved) => (StatusCode::CREATED, saved.len.to_string()),
             Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
         };
-        let mut response = Response::new(Either::Right(Full::from(text)));
+        let mut response = Response::new(Either::Right(Either::Left(Full::from(text))));
         *response.status_mut() = status;
         return Ok(response);
     }
@@ -116,8 +120,15 @@ async fn answer(request: Request<RequestBody>, app: Arc<App>) -> Result<Response
     Ok(response.map(Either::Left))
 }
 
-async fn proxy(listener: TcpListener, to: std::net::SocketAddr) -> io::Result<()> {
-    let proxy = Proxy::new(to.to_string().parse()?)?;
+fn upstream(to: std::net::SocketAddr, options: &ServeOptions) -> io::Result<Proxy> {
+    let proxy = match &options.trust {
+        Some(dir) => Proxy::builder(format!("https://{to}").parse()?).upstream_tls(Arc::new(trusting(dir)?)).build(),
+        None => Proxy::new(to.to_string().parse()?),
+    };
+    Ok(proxy?)
+}
+
+async fn proxy(listener: TcpListener, proxy: Proxy) -> io::Result<()> {
     let limits = Limits::default().streaming_requests(|_| true).connections(100_000);
     millstream::server::serve(listener, proxy).limits(limits).await
 }

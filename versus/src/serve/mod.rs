@@ -1,8 +1,9 @@
 //! The servers that this program can be: millstream, and the stock server it is compared with. Both answer the routes
-//! of the examples: `/hello`, `/f/NAME`, `/tokens`, and `PUT /u/NAME`; or, if asked to, one stream of events, or they
-//! relay bytes.
+//! of the examples: `/hello`, `/f/NAME`, `/tokens`; `/paced`, which are tokens at a pace; and `PUT /u/NAME`. Or, if asked
+//! to, they answer with one stream of events, relay bytes, or pass requests on.
 
 mod millstream;
+mod paced;
 mod settings;
 mod stock;
 
@@ -13,9 +14,13 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{MissedTickBehavior, interval};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::options::{Own, ServeOptions};
 
+pub(crate) use paced::{PACE, TOKEN};
 pub(crate) use settings::Settings;
 
 pub(crate) fn serve(options: &ServeOptions) -> Result<(), String> {
@@ -56,6 +61,18 @@ async fn tick(hz: u32, mut send: impl FnMut(String)) {
 
 fn pem(dir: &Path) -> io::Result<[Vec<u8>; 2]> {
     Ok([std::fs::read(dir.join("cert.pem"))?, std::fs::read(dir.join("key.pem"))?])
+}
+
+/// Returns the configuration of a client with HTTP/1.1 that trusts the certificate in a directory.
+fn trusting(dir: &Path) -> io::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(dir.join("cert.pem")).map_err(io::Error::other)? {
+        roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
+    }
+    let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    // What all proxies of the comparison speak with the server behind them.
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 /// Returns the file name in the path of an upload.

@@ -7,15 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod proxy;
+
 use axum::response::sse::{self, Sse};
 use futures_util::{TryStreamExt, stream};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -30,6 +29,7 @@ use tokio_util::io::StreamReader;
 use tower::ServiceExt;
 use tower_http::services::fs::{ServeDir, ServeFileSystemResponseBody};
 
+use super::paced::Paced;
 use super::{announce, listener, pem, tick, upload_name};
 use crate::common::{Reply, Route, cli, route};
 use crate::options::ServeOptions;
@@ -40,7 +40,7 @@ pub(super) fn serve(options: &ServeOptions) -> io::Result<()> {
         announce(listener.local_addr()?)?;
         match (options.relay, options.proxy, options.hz) {
             (Some(to), ..) => tokio::spawn(relay(listener, to)).await?,
-            (None, Some(to), _) => tokio::spawn(proxy(listener, to)).await?,
+            (None, Some(to), _) => tokio::spawn(proxy::serve(listener, to, options.trust.clone())).await?,
             (None, None, Some(hz)) => tokio::spawn(events(listener, hz)).await?,
             (None, None, None) => tokio::spawn(http(listener, App::new(options), acceptor(options)?)).await?,
         }
@@ -113,16 +113,19 @@ where
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
-type Body = Either<Reply<ServeFileSystemResponseBody>, Full<bytes::Bytes>>;
+type Body = Either<Reply<ServeFileSystemResponseBody>, Either<Full<bytes::Bytes>, Paced>>;
 
 async fn answer(mut request: Request<Incoming>, app: Arc<App>) -> Result<Response<Body>, Infallible> {
+    if let Some(response) = Paced::answer(request.uri()) {
+        return Ok(response.map(|body| Either::Right(Either::Right(body))));
+    }
     if let Some(name) = upload_name(request.uri().path()) {
         let path = app.uploads.join(name);
         let (status, text) = match save(path, request.into_body()).await {
             Ok(len) => (StatusCode::CREATED, len.to_string()),
             Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
         };
-        let mut response = Response::new(Either::Right(Full::from(text)));
+        let mut response = Response::new(Either::Right(Either::Left(Full::from(text))));
         *response.status_mut() = status;
         return Ok(response);
     }
@@ -170,26 +173,6 @@ async fn events(listener: TcpListener, hz: u32) -> io::Result<()> {
     use axum::serve::ListenerExt;
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     axum::serve(listener, app).await
-}
-
-/// Passes requests on by hyper-util's client.
-async fn proxy(listener: TcpListener, to: SocketAddr) -> io::Result<()> {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    let client = Client::builder(TokioExecutor::new()).build::<_, Incoming>(connector);
-    loop {
-        let stream = accept(&listener).await;
-        let client = client.clone();
-        tokio::spawn(async move {
-            let service = service_fn(move |mut request: Request<Incoming>| {
-                let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-                *request.uri_mut() = format!("http://{to}{path}").parse().unwrap_or_default();
-                client.request(request)
-            });
-            // hyper reports a client that disconnects as an error.
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
 }
 
 async fn relay(listener: TcpListener, to: SocketAddr) -> io::Result<()> {

@@ -4,7 +4,8 @@ use maud::{Markup, html};
 
 use super::styles::{Styles, slug};
 use super::tables::figures;
-use crate::report::summary::{Metric, SHARES, Summary};
+use crate::report::metric::Metric;
+use crate::report::summary::{SHARES, Summary, behind};
 use crate::report::svg::{Bar, Plot, Series, bars, number};
 use measuring::statistics::Estimate;
 
@@ -17,6 +18,15 @@ fn about(family: &str) -> &'static str {
         "json" => "Small responses, where HTTP itself is the work.",
         "files" => "Files from the page cache.",
         "tokens" => "Responses that are computed piece by piece, as a language model does.",
+        "paced" => {
+            "Responses of their own for each reader at the pace of a language model: one token each 20 ms. The load is given."
+        }
+        "rate" => {
+            "Open loops: requests at given times, whether or not responses come. Latencies count from the time at which a request is due."
+        }
+        "churn" => "A new connection for each request.",
+        "rest" => "Memory of connections that are idle after a burst.",
+        "proxy" => "Responses of another server.",
         "events" => "Server-sent events of one source for many readers.",
         "uploads" => "Request bodies into files, without a sync.",
         "relay" => "Bytes between two sockets, both ways.",
@@ -128,15 +138,25 @@ fn cell(summary: &Summary<'_>, styles: &Styles<'_>) -> Markup {
         article id=(id) {
             h3 { (cell.name) }
             p.soft { (cell.describe()) }
+            @for sentence in behind(std::slice::from_ref(summary)) { p.note { (sentence) } }
             div.plots {
-                (figure("Throughput and p99", "Small dots are rounds, markers medians. Right and low is better.", pareto.draw()))
-                (figure("Latency", "All rounds together. Low is better.", percentiles.draw()))
+                // Responses of the burst before the pause are not timed.
+                @if !cell.rests() {
+                    (figure("Throughput and p99", "Small dots are rounds, markers medians. Right and low is better.", pareto.draw()))
+                    (figure("Latency", "All rounds together. Low is better.", percentiles.draw()))
+                }
                 div.stack {
                     (figure(
                         &format!("CPU time, µs for each {one}"), "Less is better.",
                         bars(&format!("{id}-cost"), "CPU time", &bar(Metric::Cost)),
                     ))
                     (figure("Memory (Pss), MiB", "Less is better.", bars(&format!("{id}-memory"), "Memory", &bar(Metric::Memory))))
+                    @if cell.rests() {
+                        (figure(
+                            "Memory for each idle connection (Pss), KiB", "Above that before the first connection. Less is better.",
+                            bars(&format!("{id}-idle"), "Memory for each idle connection", &bar(Metric::Idle)),
+                        ))
+                    }
                     @if !calls.is_empty() {
                         (figure(
                             &format!("System calls for each {one}"), "One pass, without an interval. Less is better.",

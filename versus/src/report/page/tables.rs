@@ -4,7 +4,8 @@ use maud::{Markup, html};
 
 use super::styles::{Styles, slug};
 use crate::report::frontier::{Frontier, State};
-use crate::report::summary::{Advice, Metric, OURS, Outcome, SHARES, Summary, recommendation};
+use crate::report::metric::Metric;
+use crate::report::summary::{Advice, OURS, Outcome, SHARES, Summary, recommendation};
 use crate::report::svg::number;
 use measuring::statistics::{Estimate, Verdict};
 
@@ -164,6 +165,7 @@ pub(super) fn advice_table(advice: &[Advice<'_>]) -> Markup {
 pub(super) fn figures(summary: &Summary<'_>) -> Markup {
     let Summary { cell, rows } = summary;
     let counted = rows.iter().any(|row| row.calls.is_some());
+    let offered = rows.iter().any(|row| row.completed.is_some());
     html! {
         div.wide { table.figures {
             thead { tr {
@@ -171,7 +173,9 @@ pub(super) fn figures(summary: &Summary<'_>) -> Markup {
                 th { "CPU µs/" (cell.unit().one()) } th { "× CPU" }
                 th { (cell.unit().many()) "/s" } th { "× slower" }
                 @for (_, name) in SHARES { th { (name) " ms" } }
-                th { "× p99" } th { "Pss MiB" }
+                th { "× p99" } th { "× p99.9" } th { "Pss MiB" }
+                @if cell.rests() { th { "KiB/connection" } th { "× KiB" } }
+                @if offered { th { "completed" } }
                 @if counted { th { "calls" } }
                 th { "load" }
             } }
@@ -182,11 +186,24 @@ pub(super) fn figures(summary: &Summary<'_>) -> Markup {
                         td { (estimate(row.get(Metric::Cost))) } td { @if let Some(a) = row.advantage(Metric::Cost) { (ratio(&a)) } }
                         td { (estimate(row.get(Metric::Rate))) } td { @if let Some(a) = row.advantage(Metric::Rate) { (ratio(&a)) } }
                         @for latency in row.latencies { td { (value(latency)) } }
-                        td {
-                            @if let Some(a) = row.advantage(Metric::P99) { (ratio(&a)) }
-                            @else if row.name != OURS { "-" }
+                        @for metric in [Metric::P99, Metric::P999] {
+                            td {
+                                @if let Some(a) = row.advantage(metric) { (ratio(&a)) }
+                                @else if row.name != OURS { "-" }
+                            }
                         }
                         td { (value(row.get(Metric::Memory).map(|memory| memory.median))) }
+                        @if cell.rests() {
+                            td { (estimate(row.get(Metric::Idle))) }
+                            td { @if let Some(a) = row.advantage(Metric::Idle) { (ratio(&a)) } }
+                        }
+                        @if offered {
+                            td {
+                                @if let Some(share) = row.completed {
+                                    span class=[row.falls_behind().then_some("bad")] { (number(share * 100.0)) " %" }
+                                } @else { "-" }
+                            }
+                        }
                         @if counted { td { @if let Some(calls) = row.calls { (number(calls.all)) } @else { "-" } } }
                         td { (number(row.load * 100.0)) " %" }
                     }

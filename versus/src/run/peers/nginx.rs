@@ -59,10 +59,11 @@ impl Nginx {
     pub(super) fn can(&self, cell: &Cell) -> bool {
         let work = match cell.work {
             Work::Hello | Work::Handshake { .. } | Work::File(_) => true,
-            Work::Tokens | Work::Events(_) => false,
+            Work::Tokens | Work::Paced | Work::Events(_) => false,
             Work::Upload(_) => self.dav,
             Work::Relay(_) => self.relay != Relay::No,
             Work::Proxy(_) => true,
+            Work::ProxyToTls(_) => self.tls,
         };
         work && (self.http2 || !cell.protocol.is_h2()) && (self.tls || !cell.protocol.is_tls())
     }
@@ -100,7 +101,14 @@ impl Nginx {
         }
         if let Some(to) = to {
             line(format!("upstream origin {{ server {to}; keepalive 128; keepalive_requests 1000000000; }}"));
-            line(format!("server {{ listen {address} backlog=4096; location / {{ proxy_pass http://origin;"));
+            let scheme = if cell.work.is_to_tls() { "https" } else { "http" };
+            line(format!("server {{ listen {address} backlog=4096; location / {{ proxy_pass {scheme}://origin;"));
+            if cell.work.is_to_tls() {
+                let cert = quoted(&site.tls().join("cert.pem"));
+                line(format!("proxy_ssl_trusted_certificate {cert}; proxy_ssl_verify on; proxy_ssl_name localhost;"));
+                // Not among the defaults of older versions, and what all contenders speak.
+                line("proxy_ssl_protocols TLSv1.3;".to_owned());
+            }
             line("proxy_http_version 1.1; proxy_set_header Connection \"\";".to_owned());
             // Otherwise tokens wait for a whole buffer.
             let buffers = if cell.work == Work::Proxy(Behind::Tokens) { "off" } else { "on" };
@@ -140,7 +148,7 @@ mod tests {
     fn what_it_was_built_with_decides_what_it_does() {
         let cell = |name: &str| {
             let plan = crate::run::plan::Plan::default();
-            crate::run::cell::matrix(&plan, 2).into_iter().find(|cell| cell.name == name).unwrap()
+            crate::run::matrix::matrix(&plan, 2).into_iter().find(|cell| cell.name == name).unwrap()
         };
         let built = "nginx version: nginx/1.22.1\nconfigure arguments: --modules-path=/m --with-http_ssl_module \
                      --with-http_v2_module --with-http_dav_module --with-stream=dynamic";
@@ -153,6 +161,10 @@ mod tests {
             ("uploads/1m", true, false),
             ("relay/1m", true, false),
             ("proxy/1m", true, true),
+            ("proxy/tls-1m", true, false),
+            ("tls/upload-1m", true, false),
+            ("churn/json", true, true),
+            ("paced/64", false, false),
             ("http2/64k", true, false),
             ("tls/64k", true, false),
             ("tokens/1", false, false),
