@@ -61,7 +61,7 @@ fn whole(cpus: usize) -> Vec<Cell> {
         Cell::new("paced/http2", Paced, 4).over(H2, 16),
         Cell::new("paced/tls", Paced, 64).over(TlsH1, 1),
         // A third to a half of what the stock server reaches on two CPUs of a cloud's virtual machine.
-        Cell::new("rate/json", Hello, 64).arriving(Arrivals::Open(40_000)),
+        Cell::new("rate/json", Hello, 64).arriving(Arrivals::Open(30_000)),
         Cell::new("rate/10k", File(10 * KIB), 64).arriving(Arrivals::Open(4000)),
         Cell::new("rate/tokens", Tokens, 64).arriving(Arrivals::Open(600)),
         Cell::new("churn/json", Hello, 16).arriving(Arrivals::Churn),
