@@ -147,21 +147,12 @@ impl Queue {
     #[inline]
     pub(crate) fn push(&mut self, slice: OriginSlice<'_>) -> bool {
         let bytes = slice.bytes();
-        if bytes.len() < KEEP_MIN && self.push_short(bytes) { false } else { self.push_long(slice) }
-    }
-
-    /// The common way: copies a slice behind other copied bytes. Returns whether there is room.
-    #[inline]
-    fn push_short(&mut self, bytes: &[u8]) -> bool {
-        let Some(Segment::Copied { lease, .. }) = self.segments.back_mut() else { return false };
-        let fits = bytes.len() <= lease.spare_len();
-        if fits {
-            lease.extend_from_slice(bytes);
-            self.len += bytes.len();
-            self.copied += bytes.len();
-            self.account();
+        // The common way: a short slice behind others.
+        if bytes.len() < KEEP_MIN && matches!(self.segments.back(), Some(Segment::Copied { .. })) {
+            self.push_copy(bytes);
+            return false;
         }
-        fits
+        self.push_long(slice)
     }
 
     fn push_long(&mut self, slice: OriginSlice<'_>) -> bool {
@@ -183,23 +174,18 @@ impl Queue {
             Some((kept, pin)) => self.push_segment(Segment::Held(kept, pin)),
             None => self.push_copy(bytes),
         }
-        self.account();
         held
     }
 
     /// Appends `bytes` without a copy, unless they are short or keep [too much](Self#memory) pool memory. Returns
     /// whether no copy was made.
     pub(crate) fn push_bytes(&mut self, bytes: Bytes) -> bool {
-        if bytes.len() < GIVEN_MIN && self.push_short(&bytes) {
-            return false;
-        }
         let pin = if bytes.len() >= GIVEN_MIN { self.pin(OriginSlice::new(&bytes)) } else { None };
         let given = pin.is_some();
         match pin {
             Some(pin) => self.push_segment(Segment::Given(bytes, pin)),
             None => self.push_copy(&bytes),
         }
-        self.account();
         given
     }
 
@@ -231,6 +217,7 @@ impl Queue {
         self.len += segment.bytes().len();
         self.pinned += segment.pin().map_or(0, |pin| pin.counted);
         self.segments.push_back(segment);
+        self.account();
     }
 
     /// Drops the first segment. If the next segment keeps the same block, it takes over the block's count.
@@ -243,6 +230,7 @@ impl Queue {
         }
     }
 
+    #[inline]
     fn push_copy(&mut self, mut bytes: &[u8]) {
         let len = bytes.len();
         if let Some(Segment::Copied { lease, .. }) = self.segments.back_mut() {
@@ -250,22 +238,27 @@ impl Queue {
             lease.extend_from_slice(&bytes[..fits]);
             self.len += fits;
             bytes = &bytes[fits..];
+            self.account();
         }
         if !bytes.is_empty() {
-            let chunk = match self.segments.back() {
-                // A stream that writes one small event writes more: small chunks are close together in memory.
-                None => {
-                    self.usual = (self.usual / 2).max(std::mem::take(&mut self.copied));
-                    if (1..=SMALL_CHUNK).contains(&self.usual) { SMALL_CHUNK } else { FIRST_CHUNK }
-                }
-                Some(Segment::Copied { .. }) => NEXT_CHUNK,
-                Some(_) => SMALL_CHUNK,
-            };
-            let mut lease = pool::lease(chunk.max(bytes.len()));
-            lease.extend_from_slice(bytes);
-            self.push_segment(Segment::Copied { lease, from: 0 });
+            self.push_chunk(bytes);
         }
         self.copied += len;
+    }
+
+    fn push_chunk(&mut self, bytes: &[u8]) {
+        let chunk = match self.segments.back() {
+            // A stream that writes one small event writes more: small chunks are close together in memory.
+            None => {
+                self.usual = (self.usual / 2).max(std::mem::take(&mut self.copied));
+                if (1..=SMALL_CHUNK).contains(&self.usual) { SMALL_CHUNK } else { FIRST_CHUNK }
+            }
+            Some(Segment::Copied { .. }) => NEXT_CHUNK,
+            Some(_) => SMALL_CHUNK,
+        };
+        let mut lease = pool::lease(chunk.max(bytes.len()));
+        lease.extend_from_slice(bytes);
+        self.push_segment(Segment::Copied { lease, from: 0 });
     }
 
     /// Returns the segments before the first piece of a file, or all if pieces of files are not sent `from_files`.
