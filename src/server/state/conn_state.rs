@@ -235,15 +235,17 @@ impl ConnState {
         .await
     }
 
-    /// Records that the connection's task has ended. The connection counts until its socket is closed.
-    pub(in crate::server) fn end(&self) {
+    /// Records that the connection's task has ended. The connection counts until its socket is closed. Returns whether it
+    /// [is over](Self::is_over).
+    pub(in crate::server) fn end(&self) -> bool {
         lock(&self.waker).take();
         drop(self.handover.withdraw());
         if !self.is_tunnel() {
             self.absence.set();
         }
-        self.release_if_closed();
+        let is_over = self.release_if_closed();
         self.ended.store(true, Ordering::Release);
+        is_over
     }
 
     /// Returns whether the task has ended and the socket is closed. The connection no longer counts then.

@@ -1,5 +1,6 @@
 //! A task that checks all connections of a server against the limits, and drains them.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,8 +43,8 @@ pub(in crate::server) struct ServerShared {
 #[derive(Debug)]
 struct ReaperState {
     stage: Stage,
-    /// Connections that the reaper has not seen yet.
-    new: Vec<Arc<ConnState>>,
+    /// Connections that the reaper has not seen yet, by their addresses in memory.
+    new: HashMap<usize, Arc<ConnState>>,
     /// Whether the reaper waits for a connection.
     sleeps: bool,
 }
@@ -69,7 +70,7 @@ impl Stage {
 
 impl ServerShared {
     pub(in crate::server) fn new(limits: Limits, protocols: Arc<Protocols>, limiter: Arc<ConnLimiter>) -> Arc<Self> {
-        let state = Mutex::new(ReaperState { stage: Stage::Serves, new: Vec::new(), sleeps: false });
+        let state = Mutex::new(ReaperState { stage: Stage::Serves, new: HashMap::new(), sleeps: false });
         let (running, changed) = (AtomicUsize::new(0), Notify::new());
         Arc::new(Self { limits: Arc::new(limits), protocols, limiter, state, running, changed })
     }
@@ -78,7 +79,7 @@ impl ServerShared {
     pub(in crate::server) fn enter(self: &Arc<Self>, conn_state: &Arc<ConnState>) -> Running {
         self.running.fetch_add(1, Ordering::Relaxed);
         let mut state = lock(&self.state);
-        state.new.push(Arc::clone(conn_state));
+        state.new.insert(Arc::as_ptr(conn_state).addr(), Arc::clone(conn_state));
         if std::mem::take(&mut state.sleeps) {
             self.changed.notify_one();
         }
@@ -124,7 +125,10 @@ pub(in crate::server) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.conn_state.end();
+        // Between two checks, thousands of short connections may end.
+        if self.conn_state.end() {
+            lock(&self.shared.state).new.remove(&Arc::as_ptr(&self.conn_state).addr());
+        }
         // A server that drains does not wait for the next check.
         if self.shared.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.shared.changed.notify_one();
@@ -167,7 +171,7 @@ pub(in crate::server) async fn reaper(shared: Arc<ServerShared>) -> Drained {
             let mut state = lock(&shared.state);
             let now = Instant::now();
             let enter = |conn_state| Entry::new(conn_state, now);
-            entries.extend(state.new.drain(..).map(enter));
+            entries.extend(state.new.drain().map(|(_, conn_state)| enter(conn_state)));
             state.sleeps = entries.is_empty();
             state.stage
         };

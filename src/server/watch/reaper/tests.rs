@@ -4,6 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 use crate::net::{CountedIo, Handle, TcpListener};
+use crate::server::connection::Hooks;
 
 struct Case<S = CountedIo<tokio::io::Empty>> {
     stream: S,
@@ -119,4 +120,26 @@ async fn a_tunnel_whose_service_reads_nothing_is_idle() {
     assert_eq!(case.phase(TICK).await, ShutdownPhase::Nothing);
     let keep_alive = case.limits.keep_alive;
     assert_eq!(case.phase(keep_alive).await, ShutdownPhase::Finish);
+}
+
+/// Short connections do not wait for the next check to be forgotten, except for those whose bytes are still to be sent.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_ends_before_its_first_check_is_forgotten() {
+    let limits = Limits::default();
+    let protocols = Arc::new(Protocols::new(&limits, &Hooks::default(), true));
+    let shared = ServerShared::new(limits, protocols, Arc::default());
+    let cases = [0, 1].map(|_| {
+        let stream = CountedIo::new(tokio::io::empty());
+        let handle = stream.handle();
+        Case::of(stream, handle)
+    });
+    let [first, second] = &cases;
+    let (ends, runs) = (shared.enter(&first.conn_state), shared.enter(&second.conn_state));
+    drop(ends);
+    let new = lock(&shared.state).new.values().cloned().collect::<Vec<_>>();
+    assert!(matches!(&new[..], [left] if Arc::ptr_eq(left, &second.conn_state)), "{new:?}");
+    // A tunnel is open until its socket is closed.
+    second.conn_state.mark_tunnel();
+    drop(runs);
+    assert_eq!(lock(&shared.state).new.len(), 1);
 }
