@@ -11,7 +11,8 @@ use std::task::{RawWakerVTable, Waker};
 pub(super) struct ReaderWaker {
     waker: Mutex<Option<Waker>>,
     /// Parts of the waker, null without one. Written under the lock. The waker keeps its task, so no other task has the
-    /// same parts meanwhile.
+    /// same parts meanwhile. Two readers at the same time could mix the parts of two wakers that share their data and
+    /// not their vtable; no runtime makes such wakers.
     data: AtomicPtr<()>,
     vtable: AtomicPtr<RawWakerVTable>,
 }
@@ -31,7 +32,10 @@ impl ReaderWaker {
         let mut slot = self.lock();
         self.data.store(data(waker), Ordering::Relaxed);
         self.vtable.store(vtable(waker), Ordering::Relaxed);
-        *slot = Some(waker.clone());
+        let replaced = slot.replace(waker.clone());
+        drop(slot);
+        // It may drop its task.
+        drop(replaced);
     }
 
     /// Takes the waker, to wake the task.

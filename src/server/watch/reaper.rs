@@ -27,6 +27,10 @@ const PATIENCE: Duration = TICK;
 /// Time without a request after which an HTTP/1 connection frees hyper's state. Connections under load never wait as
 /// long.
 const HIBERNATE_AFTER: Duration = Duration::from_secs(1);
+/// Ticks from one check of a connection that rests to the next. With a tick more, until the end of a limit is noticed,
+/// this is a second.
+const REST_TICKS: u8 = 3;
+const REST: Duration = TICK.saturating_mul(REST_TICKS as u32);
 /// Connections checked before other tasks may run.
 const AT_ONCE: usize = 512;
 
@@ -45,6 +49,8 @@ struct ReaperState {
     stage: Stage,
     /// Connections that the reaper has not seen yet, by their addresses in memory.
     new: HashMap<usize, Arc<ConnState>>,
+    /// Connections that ended before the reaper saw them, since its last check.
+    ended: usize,
     /// Whether the reaper waits for a connection.
     sleeps: bool,
 }
@@ -70,7 +76,7 @@ impl Stage {
 
 impl ServerShared {
     pub(in crate::server) fn new(limits: Limits, protocols: Arc<Protocols>, limiter: Arc<ConnLimiter>) -> Arc<Self> {
-        let state = Mutex::new(ReaperState { stage: Stage::Serves, new: HashMap::new(), sleeps: false });
+        let state = Mutex::new(ReaperState { stage: Stage::Serves, new: HashMap::new(), ended: 0, sleeps: false });
         let (running, changed) = (AtomicUsize::new(0), Notify::new());
         Arc::new(Self { limits: Arc::new(limits), protocols, limiter, state, running, changed })
     }
@@ -109,6 +115,16 @@ impl ServerShared {
         self.changed.notify_one();
     }
 
+    /// Moves the connections that the reaper has not seen yet to `entries`.
+    fn take_new(&self, entries: &mut Vec<Entry>, trim: &mut Trim) -> Stage {
+        let mut state = lock(&self.state);
+        let now = Instant::now();
+        entries.extend(state.new.drain().map(|(_, conn_state)| Entry::new(conn_state, now)));
+        trim.rested(std::mem::take(&mut state.ended));
+        state.sleeps = entries.is_empty();
+        state.stage
+    }
+
     fn tick(&self) -> Duration {
         let Limits { head_time, body_progress, write_stall, keep_alive, .. } = *self.limits;
         let shortest = head_time.min(body_progress).min(write_stall).min(keep_alive);
@@ -127,7 +143,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         // Between two checks, thousands of short connections may end.
         if self.conn_state.end() {
-            lock(&self.shared.state).new.remove(&Arc::as_ptr(&self.conn_state).addr());
+            let mut state = lock(&self.shared.state);
+            let forgotten = state.new.remove(&Arc::as_ptr(&self.conn_state).addr());
+            state.ended += usize::from(forgotten.is_some());
         }
         // A server that drains does not wait for the next check.
         if self.shared.running.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -144,6 +162,8 @@ struct Entry {
     is_tcp: Option<bool>,
     /// Number of requests when it was asked to hibernate.
     rested: u32,
+    /// Ticks without a check that are left.
+    skips: u8,
     drained: Drain,
     /// Drain: start of the time without a request and without received bytes.
     idle: Option<Instant>,
@@ -167,14 +187,7 @@ pub(in crate::server) async fn reaper(shared: Arc<ServerShared>) -> Drained {
     let mut drained = Drained::default();
     let mut trim = Trim::new(shared.limits.trim_heap);
     loop {
-        let stage = {
-            let mut state = lock(&shared.state);
-            let now = Instant::now();
-            let enter = |conn_state| Entry::new(conn_state, now);
-            entries.extend(state.new.drain().map(|(_, conn_state)| enter(conn_state)));
-            state.sleeps = entries.is_empty();
-            state.stage
-        };
+        let stage = shared.take_new(&mut entries, &mut trim);
         if entries.is_empty() && !(stage == Stage::Serves && trim.is_pending()) {
             match stage {
                 Stage::Serves => shared.changed.notified().await,
@@ -189,14 +202,18 @@ pub(in crate::server) async fn reaper(shared: Arc<ServerShared>) -> Drained {
         let mut at = 0;
         while at < entries.len() {
             let entry = &mut entries[at];
+            if stage == Stage::Serves && entry.skips() {
+                at += 1;
+                continue;
+            }
             if entry.conn_state.is_over() || stage.has_waited_for(entry) {
                 drained.add(entry.drained);
                 entries.swap_remove(at);
-                trim.rested();
+                trim.rested(1);
                 continue;
             }
             if entry.check_limits(&shared.limits, stage, tick) {
-                trim.rested();
+                trim.rested(1);
             }
             at += 1;
             if at % AT_ONCE == 0 {
@@ -226,9 +243,17 @@ impl Entry {
             acknowledged: 0,
             is_tcp: None,
             rested: 0,
+            skips: 0,
             drained: Drain::No,
             idle: None,
         }
+    }
+
+    /// Returns whether the connection is not checked at this tick.
+    fn skips(&mut self) -> bool {
+        let skips = self.skips > 0;
+        self.skips = self.skips.saturating_sub(1);
+        skips
     }
 
     /// Returns the bytes that the kernel took and the peer did not acknowledge. A Unix socket has no acknowledgements,
@@ -315,6 +340,11 @@ impl Entry {
                 hibernates = std::mem::replace(&mut self.rested, facts.requests.0) != facts.requests.0;
                 if hibernates {
                     conn_state.request_hibernation(facts.requests.0);
+                }
+                // With short limits, a tick is short too.
+                let is_far = limits.keep_alive.saturating_sub(self.seen.quiet(now)) > REST;
+                if is_far && tick == TICK {
+                    self.skips = REST_TICKS - 1;
                 }
             }
             CheckVerdict::Well { .. } | CheckVerdict::Unheeded => {}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Connections after which memory is returned. Fewer leave too little.
-const TRIM_AFTER: usize = 256;
+pub(super) const TRIM_AFTER: usize = 256;
 /// A burst goes on while more connections than these come to rest between two checks.
 const STEADY: usize = TRIM_AFTER / 32;
 /// Shortest time from one return to the next.
@@ -29,9 +29,11 @@ impl Trim {
         Self { is_on, rested: 0, before: 0, last: None }
     }
 
-    /// Counts a connection that came to rest or ended.
-    pub(super) fn rested(&mut self) {
-        self.rested += usize::from(self.is_on);
+    /// Counts connections that came to rest or ended.
+    pub(super) fn rested(&mut self, connections: usize) {
+        if self.is_on {
+            self.rested += connections;
+        }
     }
 
     /// Returns whether memory is returned at one of the next checks.
@@ -55,20 +57,14 @@ impl Trim {
 mod tests {
     use super::*;
 
-    fn rested(trim: &mut Trim, count: usize) {
-        for _ in 0..count {
-            trim.rested();
-        }
-    }
-
     #[test]
     fn memory_is_returned_once_after_a_burst() {
         let (mut trim, now) = (Trim::new(true), Instant::now());
-        rested(&mut trim, TRIM_AFTER - 1);
+        trim.rested(TRIM_AFTER - 1);
         assert!(!trim.is_due(now) && !trim.is_due(now), "too few");
-        rested(&mut trim, STEADY + 1);
+        trim.rested(STEADY + 1);
         assert!(!trim.is_due(now), "the burst goes on");
-        rested(&mut trim, STEADY);
+        trim.rested(STEADY);
         assert!(trim.is_pending() && trim.is_due(now));
         assert!(!trim.is_pending() && !trim.is_due(now), "once");
     }
@@ -77,10 +73,10 @@ mod tests {
     fn the_next_burst_waits_for_the_pause() {
         let (mut trim, now) = (Trim::new(true), Instant::now());
         for now in [now, now + PAUSE] {
-            rested(&mut trim, TRIM_AFTER);
+            trim.rested(TRIM_AFTER);
             assert!(!trim.is_due(now) && trim.is_due(now));
         }
-        rested(&mut trim, TRIM_AFTER);
+        trim.rested(TRIM_AFTER);
         assert!(!trim.is_due(now + PAUSE) && !trim.is_due(now + 2 * PAUSE - Duration::from_millis(1)));
         assert!(trim.is_due(now + 2 * PAUSE));
     }
@@ -88,7 +84,7 @@ mod tests {
     #[test]
     fn nothing_is_returned_if_that_is_off() {
         let (mut trim, now) = (Trim::new(false), Instant::now());
-        rested(&mut trim, TRIM_AFTER);
+        trim.rested(TRIM_AFTER);
         assert!(!trim.is_due(now) && !trim.is_due(now) && !trim.is_pending());
     }
 }

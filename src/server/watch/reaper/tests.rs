@@ -2,6 +2,7 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::super::trim::TRIM_AFTER;
 use super::*;
 use crate::net::{CountedIo, Handle, TcpListener};
 use crate::server::connection::Hooks;
@@ -122,18 +123,22 @@ async fn a_tunnel_whose_service_reads_nothing_is_idle() {
     assert_eq!(case.phase(keep_alive).await, ShutdownPhase::Finish);
 }
 
+fn shared(limits: Limits) -> Arc<ServerShared> {
+    let protocols = Arc::new(Protocols::new(&limits, &Hooks::default(), true));
+    ServerShared::new(limits, protocols, Arc::default())
+}
+
+fn empty_case() -> Case {
+    let stream = CountedIo::new(tokio::io::empty());
+    let handle = stream.handle();
+    Case::of(stream, handle)
+}
+
 /// Short connections do not wait for the next check to be forgotten, except for those whose bytes are still to be sent.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_ends_before_its_first_check_is_forgotten() {
-    let limits = Limits::default();
-    let protocols = Arc::new(Protocols::new(&limits, &Hooks::default(), true));
-    let shared = ServerShared::new(limits, protocols, Arc::default());
-    let cases = [0, 1].map(|_| {
-        let stream = CountedIo::new(tokio::io::empty());
-        let handle = stream.handle();
-        Case::of(stream, handle)
-    });
-    let [first, second] = &cases;
+    let shared = shared(Limits::default());
+    let (first, second) = (empty_case(), empty_case());
     let (ends, runs) = (shared.enter(&first.conn_state), shared.enter(&second.conn_state));
     drop(ends);
     let new = lock(&shared.state).new.values().cloned().collect::<Vec<_>>();
@@ -142,4 +147,55 @@ async fn a_connection_that_ends_before_its_first_check_is_forgotten() {
     second.conn_state.mark_tunnel();
     drop(runs);
     assert_eq!(lock(&shared.state).new.len(), 1);
+}
+
+/// A burst of short connections leaves memory to return, as one of connections that rest.
+#[tokio::test(start_paused = true)]
+async fn connections_that_end_before_their_first_check_count_as_a_burst() {
+    let shared = shared(Limits::default());
+    let (mut entries, mut trim) = (Vec::new(), Trim::new(true));
+    for _ in 1..TRIM_AFTER {
+        drop(shared.enter(&empty_case().conn_state));
+    }
+    shared.take_new(&mut entries, &mut trim);
+    assert!(!trim.is_pending());
+    drop(shared.enter(&empty_case().conn_state));
+    shared.take_new(&mut entries, &mut trim);
+    assert!(trim.is_pending());
+    assert!(entries.is_empty());
+}
+
+/// Thousands of connections that rest cost little, and a limit is late by a second at most.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_rests_is_checked_less_often() {
+    let mut case = empty_case();
+    case.conn_state.requests.begin();
+    case.conn_state.requests.end();
+    for _ in 0..4 {
+        assert_eq!(case.phase(TICK).await, ShutdownPhase::Nothing);
+        assert!(!case.entry.skips(), "it rests only now");
+    }
+    case.phase(TICK).await;
+    assert!(case.entry.skips() && case.entry.skips() && !case.entry.skips());
+
+    // A further request comes at any time between two checks, and its limit ends at any.
+    for at in 0..40 {
+        let keep_alive = Duration::from_secs(5) + TICK / 10 * at;
+        let shared = shared(Limits::default().keep_alive(keep_alive));
+        let reaper = tokio::spawn(reaper(Arc::clone(&shared)));
+        let case = empty_case();
+        let running = shared.enter(&case.conn_state);
+        for rests in [Duration::from_secs(3) + TICK / 7 * at, keep_alive] {
+            case.conn_state.requests.begin();
+            case.conn_state.requests.end();
+            tokio::time::sleep(rests).await;
+            assert_eq!(case.conn_state.phase(), ShutdownPhase::Nothing);
+        }
+        // Timers have a resolution of a millisecond.
+        tokio::time::sleep(Duration::from_millis(1010)).await;
+        assert_ne!(case.conn_state.phase(), ShutdownPhase::Nothing);
+        drop(running);
+        shared.drain(Duration::ZERO);
+        reaper.await.unwrap();
+    }
 }
