@@ -80,11 +80,13 @@ struct Window {
     mapping: Arc<Mapping>,
     bytes: Bytes,
     start: u64,
+    /// Whether many bodies read from it.
+    is_shared: bool,
 }
 
 impl Window {
     fn new(mapping: Arc<Mapping>, start: u64) -> Self {
-        Self { bytes: mapping.bytes(), mapping, start }
+        Self { bytes: mapping.bytes(), mapping, start, is_shared: false }
     }
 
     fn end(&self) -> u64 {
@@ -126,7 +128,7 @@ impl Reader {
 
     /// Reads from a mapping of the whole file that many bodies share.
     pub(crate) fn set_window(&mut self, mapping: Arc<Mapping>) {
-        self.window = Some(Window::new(mapping, 0));
+        self.window = Some(Window { is_shared: true, ..Window::new(mapping, 0) });
     }
 
     pub(super) fn is_mapped(&self) -> bool {
@@ -280,6 +282,10 @@ impl Reader {
     }
 
     fn is_warm(&self, range: Range<u64>) -> bool {
+        // A body of its own may need only a part of its window.
+        if self.window.as_ref().is_some_and(|window| window.is_shared && window.mapping.is_warm()) {
+            return true;
+        }
         page_cache::is_resident(self.file.as_fd(), range.start, range.end - range.start)
     }
 

@@ -17,16 +17,18 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
 use super::slab::{Block, BlockRef};
 use crate::sys::caps::Capabilities;
+use crate::sys::clock;
 use crate::sys::fd::{AsFd, BorrowedFd};
 use crate::sys::map;
 use crate::sys::map::{GRANULE, GRANULES, Granule};
+use crate::sys::page_cache;
 
 /// Maximum length of a mapping in bytes, for any offset: a granule minus the page that an unaligned start needs.
 pub(crate) const WINDOW: usize = GRANULE - (64 << 10);
@@ -36,6 +38,9 @@ pub(crate) const WINDOW: usize = GRANULE - (64 << 10);
 const SENDFILE_MIN: usize = 16 << 10;
 /// Mappings longer than this are never read for sending: reading maps pages, which count as memory of this process.
 const READ_MAX: usize = 256 << 10;
+/// Time in nanoseconds for which [`Mapping::is_warm`] remembers its answer. A look-up costs 5 % of the time that the bytes
+/// take to send.
+const WARM: u64 = 1_000_000_000;
 
 #[cfg(test)]
 thread_local! {
@@ -59,6 +64,8 @@ pub(crate) struct Mapping {
     len: usize,
     file: Arc<File>,
     offset: u64,
+    /// When the page cache was last asked, and in the lowest bit whether it had all pages. 0 before.
+    warmth: AtomicU64,
     /// Dropped after the last slice.
     _companion: Companion,
     /// Reference to itself: a look-up by address yields a plain reference, and a kept slice needs its own count.
@@ -83,7 +90,7 @@ impl Mapping {
         granule.map_file(file.as_fd(), offset - skip as u64, skip + len)?;
         let mapping = Arc::new_cyclic(|me| {
             let me = me.clone();
-            Self { granule, skip, len, file, offset, _companion: companion, me }
+            Self { granule, skip, len, file, offset, warmth: AtomicU64::new(0), _companion: companion, me }
         });
         FILES[mapping.granule.index()].store(Arc::as_ptr(&mapping).cast_mut(), Ordering::Release);
         Ok(mapping)
@@ -119,6 +126,21 @@ impl Mapping {
         let at = bytes.as_ptr().addr() - self.as_slice().as_ptr().addr();
         debug_assert!(at + bytes.len() <= self.len, "internal: a slice of another mapping");
         (self.file.as_fd(), self.offset + at as u64)
+    }
+
+    /// Returns whether all pages were in memory when the page cache was last asked, up to a second ago.
+    pub(crate) fn is_warm(&self) -> bool {
+        self.is_warm_at(clock::coarse())
+    }
+
+    fn is_warm_at(&self, now: u64) -> bool {
+        let warmth = self.warmth.load(Ordering::Relaxed);
+        if warmth != 0 && now.saturating_sub(warmth & !1) < WARM {
+            return warmth & 1 == 1;
+        }
+        let is_warm = page_cache::is_resident(self.file.as_fd(), self.offset, self.len as u64);
+        self.warmth.store(now & !1 | u64::from(is_warm), Ordering::Relaxed);
+        is_warm
     }
 
     /// Returns whether a reader reached the end of the file inside the range.

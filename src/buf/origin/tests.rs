@@ -2,7 +2,11 @@
 
 use super::*;
 use crate::buf::pool;
+use crate::skips::skip;
+use crate::sys::call;
+use crate::sys::caps::Support;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 
 fn file(len: usize) -> Arc<File> {
     let mut file = tempfile::tempfile().unwrap();
@@ -75,4 +79,26 @@ fn keeping_and_dropping_leaves_no_granule_behind() {
     }
     // Other tests of this process may hold a few granules at any time.
     assert!(range.available() + 16 >= before);
+}
+
+#[test]
+fn a_mapping_remembers_for_a_second_whether_it_is_warm() {
+    if let Support::No(why) = Capabilities::get().cachestat() {
+        return skip("cachestat", why);
+    }
+    let f = file(1 << 20);
+    f.sync_all().unwrap();
+    let mapping = Mapping::new(Arc::clone(&f), 0, 1 << 20).unwrap();
+    assert!(mapping.is_warm_at(WARM));
+    // Some file systems keep everything in memory.
+    call::drop_cached(f.as_fd(), 0, 1 << 20);
+    let is_resident = || page_cache::is_resident(f.as_fd(), 0, 1 << 20);
+    let stays = is_resident();
+    assert!(mapping.is_warm_at(2 * WARM - 2));
+    assert_eq!(mapping.is_warm_at(2 * WARM), stays);
+    let mut read = vec![0; 1 << 20];
+    f.read_exact_at(&mut read, 0).unwrap();
+    assert!(is_resident());
+    assert_eq!(mapping.is_warm_at(3 * WARM - 2), stays);
+    assert!(mapping.is_warm_at(3 * WARM));
 }
