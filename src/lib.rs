@@ -205,6 +205,7 @@ mod documents {
     #[doc = include_str!("../README.md")]
     mod readme {}
     #[doc = include_str!("../docs/guide/serve.md")]
+    #[doc = include_str!("../docs/guide/migrate.md")]
     #[doc = include_str!("../docs/guide/respond.md")]
     #[doc = include_str!("../docs/guide/receive.md")]
     #[doc = include_str!("../docs/guide/files.md")]
