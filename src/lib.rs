@@ -206,6 +206,7 @@ mod documents {
     mod readme {}
     #[doc = include_str!("../docs/guide/serve.md")]
     #[doc = include_str!("../docs/guide/migrate.md")]
+    #[doc = include_str!("../docs/guide/from-axum.md")]
     #[doc = include_str!("../docs/guide/respond.md")]
     #[doc = include_str!("../docs/guide/receive.md")]
     #[doc = include_str!("../docs/guide/files.md")]
