@@ -9,6 +9,7 @@
 //! | respond with the bytes of a reader | [`from_reader`](from_reader()) |
 //! | answer range requests for anything that can be read at an offset | [`ranges`](ranges()), [`ReadAt`] |
 //! | save a body into a file | [`save`](save()), [`Save`] |
+//! | fail a body that is too slow | [`min_rate`](min_rate()) |
 //! | end an endless response when the server drains | [`GracefulClose`] |
 //!
 //! Contract of the bodies:
@@ -36,7 +37,8 @@
 //  from_reader      a body from an AsyncRead
 //  ranges           ranges of anything that can be read at an offset
 //  save             a body into a file, with limits, digests and progress
-//  silence          the time in which a peer sends nothing
+//  min_rate         any body, which fails if it is too slow
+//  silence          the time in which a peer sends nothing, and its timer
 //  length_limit     the error of a body over its limit
 //  validators       entity tag and Last-Modified of a file
 
@@ -52,6 +54,7 @@ pub(crate) mod file;
 mod from_reader;
 mod graceful_close;
 pub(crate) mod length_limit;
+mod min_rate;
 pub(crate) mod ranges;
 #[cfg(feature = "fs")]
 pub(crate) mod reader;
@@ -70,6 +73,7 @@ pub use direct::DirectBody;
 pub use file::FileBody;
 pub use from_reader::{ReaderBody, from_reader};
 pub use graceful_close::GracefulClose;
+pub use min_rate::{MinRate, MinRateError, min_rate};
 pub use ranges::{Ranges, RangesBody, ReadAt, ranges};
 #[cfg(feature = "fs")]
 pub use save::{Save, SaveError, Saved, save};

@@ -1,4 +1,4 @@
-//! A time limit for a peer that sends nothing.
+//! A time limit for a peer that sends nothing, and the timer of such limits.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -6,18 +6,37 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
+/// A timer for deadlines that only move forwards.
+#[derive(Debug, Default)]
+pub(super) struct Timer(Option<Pin<Box<Sleep>>>);
+
+impl Timer {
+    /// Ready once `until` has come. No earlier call may have had a later deadline.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, until: Instant) -> Poll<()> {
+        let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        loop {
+            // The timer is reset only when it has expired, because a reset costs a lock.
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= until {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(until);
+        }
+    }
+}
+
 /// Measures the time in which a peer sends nothing.
 #[derive(Debug)]
 pub struct Silence {
     limit: Duration,
     since: Option<Instant>,
-    sleep: Option<Pin<Box<Sleep>>>,
+    timer: Timer,
 }
 
 impl Silence {
     /// Creates a limit that nothing has reached.
     pub fn new(limit: Duration) -> Self {
-        Self { limit, since: None, sleep: None }
+        Self { limit, since: None, timer: Timer::default() }
     }
 
     /// The peer has sent something.
@@ -27,16 +46,9 @@ impl Silence {
 
     /// Ready if the silence lasts too long.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let now = Instant::now();
-        let Some(until) = self.since.get_or_insert(now).checked_add(self.limit) else { return Poll::Pending };
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(until)));
-        loop {
-            // The timer is reset only when it has expired, because a reset costs a lock.
-            ready!(sleep.as_mut().poll(cx));
-            if sleep.deadline() >= until {
-                return Poll::Ready(());
-            }
-            sleep.as_mut().reset(until);
+        match self.since.get_or_insert_with(Instant::now).checked_add(self.limit) {
+            Some(until) => self.timer.poll(cx, until),
+            None => Poll::Pending,
         }
     }
 }
