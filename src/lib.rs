@@ -122,6 +122,8 @@ mod ring;
 pub mod runtime;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(any(feature = "server", feature = "sse"))]
+mod spread;
 #[cfg(feature = "sse")]
 pub mod sse;
 #[cfg_attr(portable, path = "sys/portable/mod.rs")]
@@ -129,6 +131,8 @@ pub mod sse;
 mod sys;
 pub mod testing;
 
+#[cfg(any(feature = "server", feature = "sse"))]
+pub use spread::Spread;
 pub use sys::caps::{Capabilities, Support};
 
 /// Items for the companion crates, which depend on the exact version of this crate. There is no stability promise for

@@ -72,6 +72,7 @@ pub use direct::DirectBody;
 #[cfg(feature = "fs")]
 pub use file::FileBody;
 pub use from_reader::{ReaderBody, from_reader};
+pub(crate) use graceful_close::EndSignal;
 pub use graceful_close::GracefulClose;
 pub use min_rate::{MinRate, MinRateError, min_rate};
 pub use ranges::{Ranges, RangesBody, ReadAt, ranges};

@@ -104,6 +104,8 @@ macro_rules! for_all { ($call:ident) => { $call! {
     WritesStalled => writes_stalled,
     /// Connections that a server ended because they were idle for too long.
     IdleEnded => idle_ended,
+    /// Connections that a server ended because they had reached their age.
+    ConnectionsAged => connections_aged,
     /// Responses after which a server closed the connection because too many bytes were queued.
     ClosedUnderPressure => closed_under_pressure,
     /// Requests that a server answered with 503 because too many bytes were queued.
@@ -192,6 +194,8 @@ macro_rules! for_all { ($call:ident) => { $call! {
     EventsDropped => events_dropped,
     /// Gaps reported to readers of hubs.
     EventGaps => event_gaps,
+    /// Readers of hubs whose streams ended because they had reached their age.
+    ReadersAged => readers_aged,
     /// Invalid ids of hub readers, as in `Last-Event-ID`, that were ignored.
     EventIdsRefused => event_ids_refused,
     /// Requests for a canary path that were ignored: peer not trusted, no token or a wrong one, or no such path.

@@ -37,7 +37,8 @@ impl Drained {
     }
 }
 
-/// Notifies the tasks of a connection when its server drains, so that they can finish. An upgraded connection that
+/// Notifies the tasks of a connection when its server drains, or when it has reached its [age](super::Limits::age), so that
+/// they can finish. A server that drains does not notify all at [once](super::Limits::drain_spread). An upgraded connection that
 /// ignores it, such as a WebSocket, stays open until the deadline. Cheap to clone; keeps neither the connection nor the
 /// server open.
 ///
@@ -82,12 +83,13 @@ impl DrainSignal {
         Self(Arc::clone(conn_state))
     }
 
-    /// Returns whether the server drains.
+    /// Returns whether the server drains, or the connection has reached its age.
     pub fn is_draining(&self) -> bool {
         self.0.is_draining()
     }
 
-    /// Waits until the server [drains](super::Server::drain). Never ready if the server is dropped without draining.
+    /// Waits until the server [drains](super::Server::drain) and it is the turn of this connection, or until the connection
+    /// has reached its age. Never ready if the server is dropped without draining.
     ///
     /// # Cancel safety
     ///

@@ -1,9 +1,10 @@
 //! Limits of a server.
 
+mod hook;
+mod pressure;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,11 @@ use http::request::Parts;
 
 use crate::buf::queue::Queue;
 use crate::server::Trusted;
+use crate::spread::{Draws, Spread};
+
+pub(super) use hook::Hook;
+use hook::{OnRefusal, Streams};
+pub(super) use pressure::Pressure;
 
 /// Limits of a [server](super::serve()). All are set by default: the values in the docs of the methods are the
 /// defaults.
@@ -39,6 +45,8 @@ pub struct Limits {
     pub(super) write_stall: Duration,
     pub(super) write_rate: u64,
     pub(super) keep_alive: Duration,
+    pub(super) age: Option<(Draws, Duration)>,
+    pub(super) drain_spread: Duration,
     pub(super) half_close: Duration,
     pub(super) half_close_events: bool,
     pub(super) ping_interval: Duration,
@@ -49,6 +57,7 @@ pub struct Limits {
     pub(super) body: u64,
     pub(super) streaming: Option<Streams>,
     pub(super) on_refusal: Option<OnRefusal>,
+    pub(super) retry_after: Draws,
     pub(super) connections: usize,
     pub(super) per_address: usize,
     pub(super) exempt: Trusted,
@@ -66,23 +75,6 @@ const WINDOW_MAX: u32 = i32::MAX as u32;
 /// Fields for which HTTP/1 reserves space before it parses a head. `http::HeaderMap` holds few more.
 const FIELDS_MAX: usize = 16 << 10;
 
-type Streams = Hook<dyn Fn(&Parts) -> bool + Send + Sync>;
-type OnRefusal = Hook<dyn Fn(&mut Response<Bytes>) + Send + Sync>;
-
-pub(super) struct Hook<F: ?Sized>(pub(super) Arc<F>);
-
-impl<F: ?Sized> Clone for Hook<F> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<F: ?Sized> fmt::Debug for Hook<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hook")
-    }
-}
-
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -92,6 +84,8 @@ impl Default for Limits {
             write_stall: Duration::from_secs(30),
             write_rate: 8 << 10,
             keep_alive: Duration::from_secs(75),
+            age: None,
+            drain_spread: Duration::MAX,
             half_close: Duration::from_secs(1),
             half_close_events: false,
             ping_interval: Duration::from_secs(60),
@@ -102,6 +96,7 @@ impl Default for Limits {
             body: u64::MAX,
             streaming: None,
             on_refusal: None,
+            retry_after: Draws::new(Spread::RETURN),
             connections: 10_000,
             per_address: 1000,
             exempt: Trusted::private(),
@@ -170,6 +165,38 @@ impl Limits {
     /// balancer may send a request on a connection that is being closed, and answer with 502.
     pub fn keep_alive(mut self, limit: Duration) -> Self {
         self.keep_alive = limit;
+        self
+    }
+
+    /// Sets the age at which a connection ends, a range from which each gets its own or one time for all, and the time that
+    /// its requests then have to finish: no limit. With a range, connections that came together do not leave together.
+    ///
+    /// At its age a connection drains as those of a server that [drains](super::Server::drain): it is closed if it is idle,
+    /// HTTP/2 clients receive GOAWAY, the next response of HTTP/1 has `Connection: close`, and endless responses and tasks
+    /// with a [`DrainSignal`](super::DrainSignal) are told to end. After the `grace` it is reset.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use millstream::server::Limits;
+    ///
+    /// let seconds = Duration::from_secs;
+    /// let limits = Limits::default().age(seconds(1500)..=seconds(2100), seconds(30));
+    /// # drop(limits);
+    /// ```
+    pub fn age(mut self, age: impl Into<Spread>, grace: Duration) -> Self {
+        self.age = Some((Draws::new(age), grace));
+        self
+    }
+
+    /// Sets the longest time over which a server that [drains](super::Server::drain) tells endless responses, and tasks
+    /// with a [`DrainSignal`](super::DrainSignal), to end: no limit. Zero tells all at once.
+    ///
+    /// They are told one after another, so that their clients do not reconnect together: about 100 in a second, or faster,
+    /// so that the last one has a fifth of the deadline to end, and a second at least. With a deadline of 10 s, 3 are told
+    /// within 30 ms, and 800 or more within 8 s. Those of all [cores](super::serve_cores()) count together.
+    pub fn drain_spread(mut self, longest: Duration) -> Self {
+        self.drain_spread = longest;
         self
     }
 
@@ -257,6 +284,13 @@ impl Limits {
     /// ```
     pub fn on_refusal(mut self, hook: impl Fn(&mut Response<Bytes>) + Send + Sync + 'static) -> Self {
         self.on_refusal = Some(Hook(Arc::new(hook)));
+        self
+    }
+
+    /// Sets the time that [`Retry-After`](https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3) of the server's own 503
+    /// names: a range, from which each response gets its own, or one time for all, in whole seconds: 1 s to 3 s.
+    pub fn retry_after(mut self, time: impl Into<Spread>) -> Self {
+        self.retry_after = Draws::new(time);
         self
     }
 
@@ -355,27 +389,6 @@ impl Limits {
     pub fn trim_heap(mut self, on: bool) -> Self {
         self.trim_heap = on;
         self
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Pressure {
-    None,
-    /// 90 %.
-    High,
-    /// 95 %.
-    Full,
-}
-
-impl Pressure {
-    fn of(used: usize, budget: usize) -> Self {
-        // Whole percents cannot overflow.
-        let percent = budget / 100;
-        match used {
-            used if used >= budget - 5 * percent => Self::Full,
-            used if used >= budget - 10 * percent => Self::High,
-            _ => Self::None,
-        }
     }
 }
 

@@ -190,7 +190,8 @@ impl<L: Accept, S: HttpService> Server<L, S> {
     /// connections finish their requests and accept no further ones (`Connection: close`, GOAWAY). Responses with a
     /// [`GracefulClose`](crate::body::GracefulClose) are told to end: those of a [`Hub`](crate::sse), and others to which
     /// [`until_drain`](super::until_drain()) was applied. Tasks that wait for a [`DrainSignal`](super::DrainSignal) are
-    /// notified. Connections still open at the `deadline`, counted from the signal, are reset.
+    /// notified. Both happen one after another over most of the time, if there are [many](Limits::drain_spread), so that
+    /// their clients do not reconnect together. Connections still open at the `deadline`, counted from the signal, are reset.
     ///
     /// Connections that the kernel has accepted are served, and so is a request that is arriving: a connection is idle
     /// if it receives nothing for a quarter of a second after the signal and after its last response. If the head of a

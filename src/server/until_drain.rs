@@ -2,24 +2,23 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{HeaderName, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::lock::lock;
 use super::request::is_grpc;
 use super::response::is_events;
-use crate::body::GracefulClose;
+use crate::body::{EndSignal, GracefulClose};
 
 /// Maximum number of ready frames that follow the signal. A body that always has one would not end otherwise.
 const LAST_FRAMES: u32 = 32;
 
-/// Ends an endless response in order when the server [drains](super::Server::drain). Otherwise the server would reset
-/// it at the deadline.
+/// Ends an endless response in order when the server [drains](super::Server::drain), or the connection has reached its
+/// [age](super::Limits::age). Otherwise the server would reset it at the deadline.
 ///
 /// | `Content-Type` | end |
 /// |---|---|
@@ -75,7 +74,7 @@ pub fn until_drain<B: Body>(mut response: Response<B>) -> Response<UntilDrain<B>
         _ => None,
     };
     let end = kind.map(|kind| {
-        let signal = Arc::<Signal>::default();
+        let signal = Arc::<EndSignal>::default();
         let drains = Arc::clone(&signal);
         response.extensions_mut().insert(GracefulClose::new(move || drains.set()));
         End { signal, kind, left: LAST_FRAMES, is_over: false }
@@ -100,45 +99,11 @@ enum Kind {
 }
 
 struct End {
-    signal: Arc<Signal>,
+    signal: Arc<EndSignal>,
     kind: Kind,
     /// Number of frames that may still follow the signal.
     left: u32,
     is_over: bool,
-}
-
-#[derive(Default)]
-struct Signal(Mutex<SignalState>);
-
-#[derive(Default)]
-struct SignalState {
-    is_set: bool,
-    waker: Option<Waker>,
-}
-
-impl Signal {
-    fn set(&self) {
-        let mut state = lock(&self.0);
-        state.is_set = true;
-        let waker = state.waker.take();
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    fn is_set(&self) -> bool {
-        lock(&self.0).is_set
-    }
-
-    /// Returns whether it is set, or else wakes the task when it is.
-    fn poll_set(&self, cx: &Context<'_>) -> bool {
-        let mut state = lock(&self.0);
-        if !state.is_set && !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            state.waker = Some(cx.waker().clone());
-        }
-        state.is_set
-    }
 }
 
 impl Kind {
@@ -146,7 +111,7 @@ impl Kind {
     fn last<D>(self) -> Option<Frame<D>> {
         let fields = [
             (HeaderName::from_static("grpc-status"), HeaderValue::from_static("14")),
-            (HeaderName::from_static("grpc-message"), HeaderValue::from_static("the server shuts down")),
+            (HeaderName::from_static("grpc-message"), HeaderValue::from_static("the server closes the connection")),
         ];
         match self {
             Self::Events => None,

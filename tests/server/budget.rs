@@ -87,7 +87,8 @@ fn at_ninety_percent_connections_are_closed_and_at_ninety_five_requests_are_shed
         assert_eq!((head.status, head.field("connection")), (200, Some("close")), "90 %");
         fill(addr, &mut clients, |head| head.status == 503).await;
         let head = ask(addr).await;
-        assert_eq!((head.field("connection"), head.field("retry-after")), (Some("close"), Some("1")), "95 %");
+        assert_eq!(head.field("connection"), Some("close"), "95 %");
+        assert!(matches!(head.field("retry-after"), Some("1" | "2" | "3")));
         kept.ask("/").await;
         assert_eq!(kept.head().await.status, 503);
         assert!(kept.drain().await.is_empty(), "closed");

@@ -114,6 +114,6 @@ fn the_streams_of_tonic_end_with_a_status() {
         let drained = server.drain().await;
         assert_eq!((drained.connections, drained.notified, drained.aborted), (1, 1, 0), "{drained:?}");
         let status = read.await.unwrap().unwrap_err();
-        assert_eq!((status.code(), status.message()), (Code::Unavailable, "the server shuts down"));
+        assert_eq!((status.code(), status.message()), (Code::Unavailable, "the server closes the connection"));
     });
 }

@@ -291,3 +291,40 @@ async fn old_events_leave_the_ring() {
     assert_eq!((seen.len(), seen[0].missed()), (1, Some(1)));
     assert_eq!((hub.stats().ring_events, hub.stats().ring_bytes), (0, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn readers_end_at_their_age_and_not_together() {
+    let second = Duration::from_secs(1);
+    for keep_alive in [Duration::ZERO, PERIOD] {
+        let hub = Hub::builder().keep_alive(keep_alive).max_age(60 * second..=120 * second).build();
+        let start = Instant::now();
+        let mut readers = tokio::task::JoinSet::new();
+        for n in 0..1000 {
+            let mut body = hub.subscribe_from(None).unwrap();
+            readers.spawn(async move {
+                let (mut parser, mut comments) = (Parser::default(), 0);
+                while let Some(frame) = body.frame().await {
+                    parser.feed(&frame.unwrap().into_data().unwrap());
+                    comments = parser.comments as u32;
+                    // Some are slow, so that they do not wait when their age ends.
+                    sleep(second * (n % 2) / 10).await;
+                }
+                assert!(parser.has_retry());
+                (start.elapsed(), comments)
+            });
+        }
+        let mut ends = [0; 7];
+        while let Some(end) = timeout(200 * second, readers.join_next()).await.expect("an end") {
+            let (after, comments) = end.unwrap();
+            assert!((60 * second..=122 * second + second / 2).contains(&after), "{after:?}");
+            ends[(after.as_secs() / 10) as usize - 6] += 1;
+            if !keep_alive.is_zero() {
+                let (least, most) = (after.div_duration_f32(PERIOD), after.div_duration_f32(PERIOD / 2));
+                assert!((least.floor() - 1.0..=most).contains(&(comments as f32)), "{comments} in {after:?}");
+            }
+        }
+        // A look for the age each second moves some to the next part.
+        assert!(ends[..6].iter().all(|count| (130..=190).contains(count)), "{ends:?}");
+        assert_eq!(hub.stats().subscribers, 0);
+    }
+}

@@ -37,7 +37,7 @@ fn close_ends_all_after_what_was_sent_before() {
 
 #[tokio::test]
 async fn the_last_handle_closes() {
-    let hub = Hub::new();
+    let hub = Hub::builder().retry(Duration::from_secs(1)).build();
     let mut body = hub.subscribe_from(None).unwrap();
     let other = hub.clone();
     drop(hub);
@@ -60,7 +60,7 @@ fn an_ending_ends_one_stream() {
     ending.end();
     ending.end();
     assert_eq!(ends.data(), ["a"]);
-    assert!(ends.ended && ends.parser.retry == Some(1000));
+    assert!(ends.ended && ends.parser.has_retry());
     assert_eq!(woken, 1);
     hub.send(Event::new().data("b")).unwrap();
     assert_eq!(stays.data(), ["a", "b"]);
@@ -99,7 +99,7 @@ fn a_stream_that_is_ending_ends_however_fast_events_come() {
 
 #[test]
 fn there_are_as_many_subscribers_as_there_may_be() {
-    let hub = Hub::builder().subscribers(2).build();
+    let hub = Hub::builder().subscribers(2).retry(Duration::ZERO).build();
     let (first, mut second) = (hand(&hub), hand(&hub));
     assert_eq!(hub.subscribe_from(None).unwrap_err(), SubscribeError::Full);
     let answer = hub.subscribe(&Request::new(()));
@@ -124,4 +124,16 @@ fn there_are_as_many_subscribers_as_there_may_be() {
     // `HEAD` needs no subscriber slot.
     let hub = Hub::builder().subscribers(0).build();
     assert_eq!(hub.subscribe(&Request::head("/").body(()).unwrap()).status(), StatusCode::OK);
+}
+
+#[test]
+fn those_who_are_refused_come_back_at_different_times() {
+    let hub = Hub::builder().subscribers(0).retry(Duration::from_millis(1500)..=Duration::from_secs(5)).build();
+    let mut after = [0; 7];
+    for _ in 0..100 {
+        let seconds = hub.subscribe(&Request::new(())).headers()["retry-after"].to_str().unwrap().to_owned();
+        after[seconds.parse::<usize>().unwrap()] += 1;
+    }
+    assert!(after[..2] == [0; 2] && after[6] == 0, "{after:?}");
+    assert!(after[2..6].iter().all(|count| (23..=27).contains(count)), "{after:?}");
 }

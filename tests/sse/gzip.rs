@@ -63,8 +63,9 @@ pub(crate) fn whole(stream: &[u8]) -> Vec<u8> {
     text
 }
 
+/// A hub whose readers all get the same bytes.
 pub(crate) fn builder() -> HubBuilder {
-    Hub::builder().gzip(6)
+    Hub::builder().gzip(6).retry(Duration::from_secs(1))
 }
 
 /// Subscribes by a request of a client that does or does not accept gzip.
@@ -164,7 +165,7 @@ proptest! {
         (replay, queue) in (1..20usize, 1..10usize),
         slow in prop_oneof![Just(LagPolicy::DropOldest), Just(LagPolicy::Latest), Just(LagPolicy::Disconnect)],
     ) {
-        let hub = Hub::builder().gzip(level).replay(replay).queue(queue).lag_policy(slow).build();
+        let hub = builder().gzip(level).replay(replay).queue(queue).lag_policy(slow).build();
         let (mut pairs, mut ids, mut left): (Vec<Pair>, Vec<String>, usize) = Default::default();
         for step in steps {
             match step {

@@ -19,3 +19,5 @@ mod readers;
 mod resume;
 #[cfg(feature = "server")]
 mod served;
+#[cfg(all(tls, feature = "compress"))]
+mod spread;

@@ -44,6 +44,11 @@ pub(crate) struct Parser {
 }
 
 impl Parser {
+    /// Returns whether the stream has named a time of the default range.
+    pub(crate) fn has_retry(&self) -> bool {
+        self.retry.is_some_and(|retry| (1000..=3000).contains(&retry))
+    }
+
     /// Parses bytes. Returns the completed events.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<Seen> {
         self.text.extend_from_slice(bytes);

@@ -79,9 +79,11 @@ fn both_protocols_have_the_head_the_events_and_the_end() {
         hub.close();
         let mut parser = Parser::default();
         assert_eq!(read(&mut answer, &mut parser, |_| false).await, []);
-        assert_eq!(parser.retry, Some(1000));
+        assert!(parser.has_retry());
         let refused = h1(addr).await.send_request(request("/")).await.unwrap();
-        assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+        assert_eq!(refused.status(), 503);
+        let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((1..=3).contains(&after), "{after}");
     });
 }
 
@@ -223,7 +225,7 @@ fn a_stalled_reader_is_disconnected() {
         let (seen, gaps, parser) = stalled(&hub).await;
         assert!(gaps.is_empty() && !seen.is_empty() && (seen.len() as u64) < STALLED - QUEUE);
         assert!(seen.iter().copied().eq(0..seen.len() as u64));
-        assert_eq!(parser.retry, Some(1000));
+        assert!(parser.has_retry());
     });
 }
 

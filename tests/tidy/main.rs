@@ -14,7 +14,7 @@ use lex::{code, ident, is_unsafe, line_of, words};
 
 /// Modules from the bottom up. A module imports only from lower layers, so there is no circle between modules.
 const LAYERS: &[&[&str]] = &[
-    &["counters"],
+    &["counters", "spread"],
     &["sys"],
     &["buf"],
     &["ops"],

@@ -11,6 +11,9 @@ fn the_defaults_are_as_documented() {
     let seconds = Duration::from_secs;
     assert_eq!((limits.head_time, limits.body_progress, limits.write_stall), (seconds(10), seconds(30), seconds(30)));
     assert_eq!((limits.keep_alive, limits.half_close), (seconds(75), seconds(1)));
+    assert!(limits.age.is_none());
+    let returns = Spread::from(seconds(1)..=seconds(3));
+    assert_eq!((limits.drain_spread, limits.retry_after.spread()), (Duration::MAX, returns));
     assert!(!limits.half_close_events && !limits.adaptive_window && limits.streaming.is_none());
     assert_eq!((limits.ping_interval, limits.ping_timeout), (seconds(60), seconds(20)));
     assert_eq!((limits.body_rate, limits.write_rate, limits.body), (1024, 8192, u64::MAX));
@@ -30,11 +33,16 @@ fn each_setting_is_kept_within_its_bounds() {
         .keep_alive(second)
         .half_close(second)
         .half_close_events(true)
+        .age(second, 2 * second)
+        .drain_spread(second)
+        .retry_after(second)
         .http2_ping_interval(second)
         .http2_ping_timeout(second);
     let times = [limits.head_time, limits.body_progress, limits.write_stall, limits.keep_alive, limits.half_close];
     assert_eq!((times, limits.half_close_events), ([second; 5], true));
-    assert_eq!([limits.ping_interval, limits.ping_timeout], [second; 2]);
+    assert_eq!([limits.ping_interval, limits.ping_timeout, limits.drain_spread], [second; 3]);
+    assert_eq!(limits.age.map(|(ages, grace)| (ages.spread(), grace)), Some((second.into(), 2 * second)));
+    assert_eq!(limits.retry_after.spread(), second.into());
 
     let limits = Limits::default()
         .body_rate(7)

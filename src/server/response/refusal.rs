@@ -13,7 +13,7 @@ pub(in crate::server) fn refusal(limits: &Limits, status: StatusCode, grpc: bool
     log::request_refused(status.as_u16());
     let mut response = Response::new(Bytes::new());
     if status == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(limits.retry_after.draw_seconds()));
     }
     match grpc_status(status).filter(|_| grpc) {
         Some((code, message)) => {

@@ -74,6 +74,11 @@ impl ConnLimiter {
         }
     }
 
+    /// Returns the number of connections.
+    pub(in crate::server) fn open(&self) -> usize {
+        self.counts().all
+    }
+
     #[cfg(test)]
     fn totals(&self) -> (usize, usize) {
         let counts = self.counts();

@@ -45,7 +45,7 @@ pub(in crate::server) struct ConnState {
     waker: Mutex<Option<Waker>>,
     permit: Mutex<Option<Permit>>,
     waits: Mutex<Vec<Arc<Wait>>>,
-    endings: Mutex<Vec<GracefulClose>>,
+    endings: Mutex<Endings>,
     pub(in crate::server) handover: Handover,
     pub(in crate::server) absence: Absence,
 }
@@ -276,38 +276,65 @@ impl ConnState {
         lock(&self.waits)
     }
 
-    /// Returns whether the server drains, so that no further request is accepted.
+    /// Returns whether the server drains, or the age is reached, so that no further request is accepted.
     pub(in crate::server) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Calls `ending` when the connection drains, or now if it drains already, unless the result is dropped first.
+    /// Begins to drain. Returns the number of endings that are to be called; without any, those registered later are
+    /// called at once.
+    pub(in crate::server) fn begin_drain(&self) -> usize {
+        self.draining.store(true, Ordering::SeqCst);
+        let mut endings = lock(&self.endings);
+        endings.is_closed |= endings.open.is_empty();
+        endings.open.len()
+    }
+
+    /// Calls `ending` when the connection drains, or now if all others were called, unless the result is dropped first.
     pub(in crate::server) fn register_ending(self: &Arc<Self>, ending: GracefulClose) -> Registered {
         let mut endings = lock(&self.endings);
-        // Nearly all connections have one at most.
-        if endings.is_empty() {
-            endings.reserve_exact(1);
-        }
-        endings.push(ending.clone());
-        drop(endings);
-        // `end_answers` sets `draining` before it looks for endings, so one of the two sees the other.
-        if self.is_draining() {
+        if endings.is_closed {
+            drop(endings);
             ending.end();
+        } else {
+            // Nearly all connections have one at most.
+            if endings.open.is_empty() {
+                endings.open.reserve_exact(1);
+            }
+            endings.open.push(ending.clone());
         }
         Registered { conn_state: Arc::clone(self), ending }
     }
 
-    /// Calls all endings; those registered later are called at once. Returns the number of endings.
-    pub(in crate::server) fn end_answers(&self) -> usize {
-        self.draining.store(true, Ordering::SeqCst);
+    /// Calls the first endings, `most` at most, each once. After all were called, those registered later are called at
+    /// once.
+    pub(in crate::server) fn end_answers(&self, most: usize) {
+        let mut endings = lock(&self.endings);
+        endings.is_closed |= most >= endings.open.len();
+        let most = most.min(endings.open.len());
+        let called: Vec<_> = endings.open.drain(..most).collect();
+        endings.has_called |= most > 0;
+        drop(endings);
         // Not under the lock: ending a response may drop it.
-        let endings = lock(&self.endings).clone();
-        for ending in &endings {
+        for ending in called {
             // A panic must not keep the other endings from being called, nor the limits from being enforced.
             let _ = catch_unwind(AssertUnwindSafe(|| ending.end()));
         }
-        endings.len()
     }
+
+    /// Returns whether an ending was called by [`end_answers`](Self::end_answers).
+    pub(in crate::server) fn was_notified(&self) -> bool {
+        lock(&self.endings).has_called
+    }
+}
+
+/// How responses and tasks are told to end.
+#[derive(Debug, Default)]
+struct Endings {
+    open: Vec<GracefulClose>,
+    /// Whether those registered from now on are called at once.
+    is_closed: bool,
+    has_called: bool,
 }
 
 #[derive(Debug)]
@@ -318,7 +345,7 @@ pub(in crate::server) struct Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let mut endings = lock(&self.conn_state.endings);
+        let endings = &mut lock(&self.conn_state.endings).open;
         if let Some(at) = endings.iter().position(|other| other.is_same(&self.ending)) {
             endings.swap_remove(at);
         }

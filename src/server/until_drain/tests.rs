@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Wake;
+use std::task::{Wake, Waker};
 
 use bytes::Bytes;
 

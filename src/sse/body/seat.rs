@@ -1,21 +1,22 @@
 //! A reader: its position, and the frames that follow it.
 //!
-//! Invariant: `Pending` is returned only after the waker of the reader was registered with its group, so every event,
-//! keep-alive and end wakes it.
+//! Invariant: `Pending` is returned only after the waker of the reader was registered with its group and its end signal, so
+//! every event, keep-alive and end wakes it.
 
 use std::any::Any;
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::replay_cursor::{CursorStep, ReplayCursor};
-use crate::body::GracefulClose;
 use crate::body::attach::{Attach, AttachOutcome};
 use crate::body::event_body::EventStream;
+use crate::body::{EndSignal, GracefulClose};
+use crate::counters::{Counter, count};
 use crate::net::{Outlet, Sent};
 use crate::sse::event::{Deflater, Form, Gap, Gzip, Piece};
 use crate::sse::log::Log;
@@ -30,7 +31,7 @@ pub(in crate::sse) enum SeatState {
     /// Polled by the task of the connection.
     Polled(Box<Seat>),
     /// Written by the hub.
-    Attached(Attached),
+    Attached(Attached, Arc<EndSignal>),
 }
 
 pub(in crate::sse) struct Seat {
@@ -41,7 +42,9 @@ pub(in crate::sse) struct Seat {
     /// The compressed stream, if this reader accepts gzip.
     gzip: Option<Gzip>,
     gap: Option<Bytes>,
-    ending: Arc<AtomicBool>,
+    ending: Arc<EndSignal>,
+    /// When it has reached its age.
+    ages: Option<Instant>,
     /// Position at which the stream ends, once it is ending.
     end: Option<u64>,
     member: Option<Member>,
@@ -73,7 +76,8 @@ impl SeatState {
             }
         };
         let (ending, gzip) = (Arc::default(), deflater.map(Gzip::new));
-        Self::Polled(Box::new(Seat { permit, outlet: None, source, gzip, gap, ending, end: None, member: None }))
+        let ages = shared.config.max_age.as_ref().and_then(|ages| Instant::now().checked_add(ages.draw()));
+        Self::Polled(Box::new(Seat { permit, outlet: None, source, gzip, gap, ending, ages, end: None, member: None }))
     }
 
     /// Returns the length of what precedes the first event.
@@ -84,8 +88,8 @@ impl SeatState {
 
     /// Takes the stream back from the hub, if the hub writes it.
     pub(in crate::sse) fn detach(&mut self) {
-        if let Self::Attached(_) = self
-            && let Self::Attached(attached) = mem::replace(self, Self::Ended)
+        if let Self::Attached(..) = self
+            && let Self::Attached(attached, _) = mem::replace(self, Self::Ended)
         {
             *self = returned(attached.detach());
         }
@@ -109,8 +113,8 @@ impl Attach for SeatState {
     }
 
     fn poll_returned(&mut self) -> Poll<()> {
-        let Self::Attached(attached) = self else { return Poll::Ready(()) };
-        if !attached.has_returned() {
+        let Self::Attached(attached, ending) = self else { return Poll::Ready(()) };
+        if !attached.has_returned() && !ending.is_set() {
             return Poll::Pending;
         }
         self.detach();
@@ -123,7 +127,7 @@ impl EventStream for SeatState {
         self.detach();
         let Self::Polled(seat) = self else { return Poll::Ready(None) };
         let Some(frame) = ready!(seat.poll(cx)) else {
-            let retry = format!("retry: {}\n\n", seat.permit.0.config.retry.as_millis());
+            let retry = format!("retry: {}\n\n", seat.permit.0.config.retry.draw().as_millis());
             let last = match &mut seat.gzip {
                 Some(gzip) => gzip.end(retry.as_bytes()),
                 None => retry.into(),
@@ -143,14 +147,8 @@ impl EventStream for SeatState {
 
     fn ending(&self) -> Option<GracefulClose> {
         let Self::Polled(seat) = self else { return None };
-        let (ending, hub) = (Arc::clone(&seat.ending), Arc::downgrade(&seat.permit.0));
-        Some(GracefulClose::new(move || {
-            if !ending.swap(true, Ordering::AcqRel)
-                && let Some(hub) = hub.upgrade()
-            {
-                hub.groups.wake();
-            }
-        }))
+        let ending = Arc::clone(&seat.ending);
+        Some(GracefulClose::new(move || ending.set()))
     }
 }
 
@@ -206,20 +204,27 @@ impl Seat {
             return (SeatState::Polled(self), AttachOutcome::Waits);
         }
         self.outlet = Some((outlet, chunked));
+        let ending = Arc::clone(&self.ending);
+        // Before the group looks whether it is set.
+        ending.poll_set(cx);
         match Member::attach(self, |seat| seat.member.as_mut(), cx.waker()) {
-            Ok(attached) => (SeatState::Attached(attached), AttachOutcome::Attached),
+            Ok(attached) => (SeatState::Attached(attached, ending), AttachOutcome::Attached),
             Err(Refused::Waits(sink)) => (returned(Some(sink)), AttachOutcome::Waits),
             Err(Refused::News(sink)) => (returned(Some(sink)), AttachOutcome::News),
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let Self { permit: Permit(shared), source, gzip, gap, ending, end, member, .. } = self;
+        if self.ages.take_if(|at| *at <= Instant::now()).is_some() {
+            count(Counter::ReadersAged, 1);
+            self.ending.set();
+        }
+        let Self { permit: Permit(shared), source, gzip, gap, ending, ages, end, member, .. } = self;
         if let Some(head) = gzip.as_mut().and_then(Gzip::begin) {
             return Poll::Ready(Some(head));
         }
         loop {
-            let is_ending = || ending.load(Ordering::Acquire) || shared.is_closed();
+            let is_ending = || ending.is_set() || shared.is_closed();
             let ends = is_ending();
             if let Some(gap) = gap.take() {
                 return Poll::Ready(Some(own(gzip, gap)));
@@ -252,7 +257,12 @@ impl Seat {
                 },
             }
             let news = || shared.head() != head || shared.has_started() != started || is_ending() != ends;
-            match member.get_or_insert_with(|| shared.groups.join(shared.config.keep_alive)).wait(cx.waker(), news) {
+            let join = || {
+                let age = ages.map(|at| at.saturating_duration_since(Instant::now()));
+                shared.groups.join(shared.config.beat(), age)
+            };
+            ending.poll_set(cx);
+            match member.get_or_insert_with(join).wait(cx.waker(), news) {
                 Wait::Waits => return Poll::Pending,
                 Wait::Silent => {
                     let comment = comment(gzip);
@@ -271,7 +281,7 @@ impl ReaderSink for Seat {
             return Outcome::Returns;
         };
         let Some((outlet, chunked)) = &self.outlet else { return Outcome::Returns };
-        if self.ending.load(Ordering::Acquire) || shared.is_closed() {
+        if self.ending.is_set() || shared.is_closed() {
             return Outcome::Returns;
         }
         // Events that are sent during the pass are left to the next pass, so that no reader delays the others.
@@ -314,7 +324,11 @@ impl ReaderSink for Seat {
     fn is_current(&self) -> bool {
         let Source::Ring(cursor) = &self.source else { return false };
         let shared = &self.permit.0;
-        cursor.next >= shared.head() && !self.ending.load(Ordering::Acquire) && !shared.is_closed()
+        cursor.next >= shared.head() && !self.ending.is_set() && !shared.is_closed()
+    }
+
+    fn is_aged(&self, now: Instant) -> bool {
+        self.ages.is_some_and(|at| at <= now)
     }
 }
 
@@ -330,7 +344,7 @@ impl fmt::Debug for SeatState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seat = match self {
             Self::Ended => return f.write_str("EventBody(ended)"),
-            Self::Attached(_) => return f.write_str("EventBody(attached)"),
+            Self::Attached(..) => return f.write_str("EventBody(attached)"),
             Self::Polled(seat) => seat,
         };
         let mut body = f.debug_struct("EventBody");
@@ -338,6 +352,6 @@ impl fmt::Debug for SeatState {
             Source::Ring(cursor) => body.field("behind", &seat.permit.0.head().saturating_sub(cursor.next)),
             Source::ReplayCursor(replay_cursor) => body.field("replay_cursor", replay_cursor),
         };
-        body.field("ending", &seat.ending).finish_non_exhaustive()
+        body.field("ending", &seat.ending.is_set()).finish_non_exhaustive()
     }
 }

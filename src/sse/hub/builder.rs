@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::spread::{Draws, Spread};
 use crate::sse::log::Log;
 use crate::sse::ring::{Config, LagPolicy, Limits};
 
@@ -27,7 +28,8 @@ impl HubBuilder {
             patience: Duration::from_secs(10),
             keep_alive: Some(Duration::from_secs(15)),
             subscribers: usize::MAX,
-            retry: Duration::from_secs(1),
+            retry: Draws::new(Spread::RETURN),
+            max_age: None,
             past_layers: false,
             gzip: None,
         };
@@ -89,9 +91,33 @@ impl HubBuilder {
         self
     }
 
-    /// Sets the delay after which readers reconnect when their stream ends; 1 s by default.
-    pub fn retry(mut self, retry: Duration) -> Self {
-        self.config.retry = retry;
+    /// Sets the delay after which readers reconnect when their stream ends: a range, from which each reader gets its own,
+    /// or one time for all. 1 s to 3 s by default, so that a thousand readers that end together come back as 50 in each
+    /// tenth of a second. `Retry-After` of refused subscribers is drawn from the same range, in whole seconds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use millstream::sse::Hub;
+    ///
+    /// let hub = Hub::builder().retry(Duration::from_millis(500)..=Duration::from_secs(5)).build();
+    /// # drop(hub);
+    /// ```
+    pub fn retry(mut self, retry: impl Into<Spread>) -> Self {
+        self.config.retry = Draws::new(retry);
+        self
+    }
+
+    /// Sets the age at which the stream of a reader ends: a range, from which each reader gets its own, or one time for
+    /// all. Unlimited by default.
+    ///
+    /// The stream ends between two events, with the `retry:` of [`retry`](Self::retry), and the reader reconnects where it
+    /// was. So readers move to instances that were added, and their authorization is checked anew. With a range, those that
+    /// came together do not leave together. A stream ends up to 2 s late, as the task that sends the comments of
+    /// [`keep_alive`](Self::keep_alive) looks each second, and never early. Outside of a tokio runtime it ends only when it
+    /// is polled.
+    pub fn max_age(mut self, age: impl Into<Spread>) -> Self {
+        self.config.max_age = Some(Draws::new(age));
         self
     }
 

@@ -96,8 +96,10 @@ use crate::sse::stats::HubStats;
 /// # End of streams
 ///
 /// A stream ends when its connection ends, when [`close`](Self::close) is called, or when the last handle is dropped.
-/// The server can also end it, by the [`GracefulClose`](crate::body::GracefulClose) of the response. If the connection
-/// is still open, the last bytes of the stream are the `retry:` of [`HubBuilder::retry`].
+/// It also ends when the reader has reached its [age](HubBuilder::max_age). The server can end it, by the
+/// [`GracefulClose`](crate::body::GracefulClose) of the response; when it [drains](crate::server::Server::drain), it ends
+/// many streams one after another. If the connection is still open, the last bytes of the stream are the `retry:` of
+/// [`HubBuilder::retry`], drawn for this reader.
 #[derive(Clone)]
 pub struct Hub(Arc<Alive>);
 

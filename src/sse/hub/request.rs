@@ -74,8 +74,7 @@ pub(super) fn answer(
 fn refusal(shared: &HubShared) -> Response<EventBody> {
     let mut answer = Response::new(EventBody::new(SeatState::Ended));
     *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    let retry_after = shared.config.retry.as_secs_f64().ceil().max(1.0) as u64;
-    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after));
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(shared.config.retry.draw_seconds()));
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }

@@ -6,8 +6,10 @@ use bytes::Bytes;
 
 use super::ring::{Limits, Ring};
 use crate::counters::{Counter, count};
+use crate::spread::Draws;
 use crate::sse::event::{Form, Gap, Part};
 use crate::sse::stats::HubStats;
+use crate::sse::wake::Beat;
 
 /// Policy for slow readers. A reader is slow if it is further behind than
 /// [`HubBuilder::queue`](crate::sse::HubBuilder::queue) allows, or behind the oldest event of the ring.
@@ -39,10 +41,19 @@ pub(in crate::sse) struct Config {
     pub(in crate::sse) patience: Duration,
     pub(in crate::sse) keep_alive: Option<Duration>,
     pub(in crate::sse) subscribers: usize,
-    pub(in crate::sse) retry: Duration,
+    pub(in crate::sse) retry: Draws,
+    /// Age at which a stream ends.
+    pub(in crate::sse) max_age: Option<Draws>,
     pub(in crate::sse) past_layers: bool,
     /// Level of the compressed form, if readers may have it.
     pub(in crate::sse) gzip: Option<u32>,
+}
+
+impl Config {
+    /// Returns when readers get comments, and end.
+    pub(in crate::sse) fn beat(&self) -> Beat {
+        Beat::new(self.keep_alive, self.max_age.as_ref().map(Draws::spread))
+    }
 }
 
 #[derive(Debug)]

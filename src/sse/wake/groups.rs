@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use super::beat::Beat;
 use super::wake_task::{Group, Member};
 
 /// Number of readers in a group at which a runtime with several workers gets a further group.
@@ -28,7 +29,8 @@ impl Groups {
         groups.iter().map(|group| group.sinks()).sum()
     }
 
-    pub(in crate::sse) fn join(&self, keep_alive: Option<Duration>) -> Member {
+    /// Adds a reader that ends after `age`.
+    pub(in crate::sse) fn join(&self, beat: Beat, age: Option<Duration>) -> Member {
         let runtime = Handle::try_current().ok();
         let id = runtime.as_ref().map(Handle::id);
         let mut groups = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -43,11 +45,11 @@ impl Groups {
                 let groups = Arc::make_mut(&mut groups);
                 // Removes, among others, groups of runtimes that have ended.
                 groups.retain(|group| group.len() > 0);
-                let group = Group::new(id, shard, keep_alive);
+                let group = Group::new(id, shard, beat);
                 groups.push(Arc::clone(&group));
                 group
             }
         };
-        group.join()
+        group.join(age)
     }
 }

@@ -11,8 +11,9 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use super::wait_list::{TICKS, wake};
+use super::wait_list::wake;
 use crate::buf::pool;
 use crate::sse::event::{Form, Piece};
 use crate::sse::lock::lock;
@@ -30,6 +31,9 @@ pub(in crate::sse) trait ReaderSink: Any + Send {
 
     /// Returns whether there is nothing to send, so that the sink may wait for the next pass.
     fn is_current(&self) -> bool;
+
+    /// Returns whether it has reached its age at `now`, so that it must return to its task.
+    fn is_aged(&self, now: Instant) -> bool;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,8 +199,9 @@ impl Sinks {
             let Some(sink) = sink.as_mut().filter(|_| waker.is_some()) else { continue };
             let outcome = match what {
                 News::Events => sink.send(frames),
-                News::Silence if *since + TICKS <= tick => sink.send_comment(frames),
-                News::Silence => Outcome::Idle,
+                News::Tick { now, .. } if sink.is_aged(now) => Outcome::Returns,
+                News::Tick { silence, .. } if since.saturating_add(silence) <= tick => sink.send_comment(frames),
+                News::Tick { .. } => Outcome::Idle,
             };
             match outcome {
                 Outcome::Idle => {}
@@ -212,8 +217,11 @@ impl Sinks {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sse) enum News {
     Events,
-    /// Comments to readers that were idle.
-    Silence,
+    /// Comments to readers that were idle for as many ticks. Readers that have reached their age `now` return.
+    Tick {
+        silence: u64,
+        now: Instant,
+    },
 }
 
 /// The last frames of a pass, shared by readers of the same form at the same position.

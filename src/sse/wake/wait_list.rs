@@ -4,9 +4,6 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// Number of ticks after which an idle reader gets a comment.
-pub(super) const TICKS: u64 = 2;
-
 /// Calls a waker. A panic, which was already reported, must not affect the other readers.
 pub(in crate::sse) fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
@@ -15,8 +12,8 @@ pub(in crate::sse) fn wake(waker: Waker) {
 #[derive(Debug)]
 pub(in crate::sse) struct Waiting {
     place: usize,
-    /// Tick of the last frame.
-    since: u64,
+    /// Tick at which it is woken.
+    due: u64,
     pub(in crate::sse) waker: Waker,
 }
 
@@ -49,21 +46,20 @@ impl WaitList {
         self.waiting.get(at).is_some_and(|waiting| waiting.place == place).then_some(at)
     }
 
-    /// Returns whether a reader should get a comment. `since` is the tick of its last frame; `None` means that the
-    /// frame was sent after the last wait, and sets it to the current tick.
-    pub(super) fn check_idle(&self, since: &mut Option<u64>) -> bool {
-        *since.get_or_insert(self.tick) + TICKS <= self.tick
+    /// Returns the number of ticks so far.
+    pub(super) fn ticks(&self) -> u64 {
+        self.tick
     }
 
     /// Adds or replaces the waker of a reader. Returns the one before, to be dropped without the lock.
-    pub(in crate::sse) fn wait(&mut self, place: usize, since: u64, waker: &Waker) -> Option<Waker> {
+    pub(in crate::sse) fn wait(&mut self, place: usize, due: u64, waker: &Waker) -> Option<Waker> {
         if let Some(at) = self.position(place) {
             let kept = &mut self.waiting[at];
-            kept.since = since;
+            kept.due = due;
             return (!kept.waker.will_wake(waker)).then(|| mem::replace(&mut kept.waker, waker.clone()));
         }
         self.at[place] = self.waiting.len();
-        self.waiting.push(Waiting { place, since, waker: waker.clone() });
+        self.waiting.push(Waiting { place, due, waker: waker.clone() });
         None
     }
 
@@ -97,10 +93,10 @@ impl WaitList {
         self.spare = spare;
     }
 
-    /// Advances the tick. Returns the wakers of the readers that should get a comment, which keep waiting.
+    /// Advances the tick. Returns the wakers of the readers that are due, which keep waiting.
     pub(super) fn tick(&mut self) -> Vec<Waker> {
         self.tick += 1;
-        let due = self.waiting.iter().filter(|waiting| waiting.since + TICKS <= self.tick);
+        let due = self.waiting.iter().filter(|waiting| waiting.due <= self.tick);
         due.map(|waiting| waiting.waker.clone()).collect()
     }
 }

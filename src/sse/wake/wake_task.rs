@@ -8,7 +8,7 @@
 //! A sender notifies one task in each runtime, the wake task, which wakes the readers there or writes to their
 //! connections. So the cost of a send does not grow with the number of readers. A burst of sends wakes the readers
 //! once. Readers are woken on their own thread, which costs a tenth of waking them from another thread. One wake task
-//! with one keep-alive timer serves all hubs with the same period, so a service can create a hub for each response. The
+//! with one timer serves all hubs with the same periods, so a service can create a hub for each response. The
 //! wake task ends with its last reader. If a runtime with several workers has many readers, they are spread over as
 //! many groups as it has workers. Each group has its own wake task, so that all workers write. Readers polled outside
 //! of tokio are woken by the sender, and have no keep-alive.
@@ -35,8 +35,9 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::beat::Beat;
 use super::sinks::{Attached, News, ReaderSink, SinkList};
-use super::wait_list::{TICKS, WaitList, wake};
+use super::wait_list::{WaitList, wake};
 use crate::sse::lock::lock;
 
 /// Wake tasks of all runtimes. Searched when the first reader of a hub joins in a runtime.
@@ -47,6 +48,7 @@ static WAKE_TASKS: Mutex<Vec<Weak<WakeTask>>> = Mutex::new(Vec::new());
 pub(in crate::sse) struct Group {
     /// `None` outside of a runtime.
     wake_task: Option<Arc<WakeTask>>,
+    beat: Beat,
     /// Whether there may be a waiting reader that no sender is about to wake.
     waits: AtomicBool,
     readers: Mutex<Readers>,
@@ -65,10 +67,10 @@ struct Readers {
 
 impl Group {
     /// Creates a group of the readers that this runtime polls, or of those outside of all runtimes.
-    pub(in crate::sse) fn new(runtime: Option<Id>, shard: usize, keep_alive: Option<Duration>) -> Arc<Self> {
-        let wake_task = runtime.map(|runtime| WakeTask::of(runtime, shard, keep_alive));
+    pub(in crate::sse) fn new(runtime: Option<Id>, shard: usize, beat: Beat) -> Arc<Self> {
+        let wake_task = runtime.map(|runtime| WakeTask::of(runtime, shard, beat));
         let (waits, readers, sinks) = (AtomicBool::default(), Mutex::default(), Arc::default());
-        Arc::new(Self { wake_task, waits, readers, sinks })
+        Arc::new(Self { wake_task, beat, waits, readers, sinks })
     }
 
     /// Returns the number of readers.
@@ -81,9 +83,10 @@ impl Group {
         self.sinks.len()
     }
 
-    pub(in crate::sse) fn join(self: &Arc<Self>) -> Member {
-        let place = lock(&self.readers).list.join();
-        Member { group: Arc::clone(self), place, since: None }
+    pub(in crate::sse) fn join(self: &Arc<Self>, age: Option<Duration>) -> Member {
+        let list = &mut lock(&self.readers).list;
+        let ends = age.map_or(u64::MAX, |age| list.ticks().saturating_add(self.beat.ticks(age)));
+        Member { group: Arc::clone(self), place: list.join(), since: None, ends }
     }
 
     pub(in crate::sse) fn runtime(&self) -> Option<Id> {
@@ -133,6 +136,8 @@ pub(in crate::sse) struct Member {
     place: usize,
     /// Tick of the last frame; `None` if a frame was sent since the last wait.
     since: Option<u64>,
+    /// Tick at which it has reached its age.
+    ends: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,11 +166,13 @@ impl Member {
         if news() {
             return Wait::News;
         }
-        if readers.list.check_idle(&mut self.since) {
+        let ticks = readers.list.ticks();
+        let silent = self.since.get_or_insert(ticks).saturating_add(group.beat.silence);
+        if silent <= ticks {
             self.since = None;
             return Wait::Silent;
         }
-        let old = readers.list.wait(self.place, self.since.unwrap_or_default(), waker);
+        let old = readers.list.wait(self.place, silent.min(self.ends), waker);
         drop(readers);
         drop(old);
         Wait::Waits
@@ -221,7 +228,7 @@ impl Drop for Member {
 struct WakeTask {
     runtime: Id,
     shard: usize,
-    keep_alive: Option<Duration>,
+    beat: Beat,
     notify: Notify,
     rounds: Mutex<Rounds>,
 }
@@ -239,13 +246,12 @@ fn address(group: &Arc<Group>) -> usize {
 }
 
 impl WakeTask {
-    fn of(runtime: Id, shard: usize, keep_alive: Option<Duration>) -> Arc<Self> {
+    fn of(runtime: Id, shard: usize, beat: Beat) -> Arc<Self> {
         let mut wake_tasks = lock(&WAKE_TASKS);
         wake_tasks.retain(|wake_task| wake_task.strong_count() > 0);
-        let is_it = |task: &Arc<Self>| (task.runtime, task.shard, task.keep_alive) == (runtime, shard, keep_alive);
+        let is_it = |task: &Arc<Self>| (task.runtime, task.shard, task.beat) == (runtime, shard, beat);
         wake_tasks.iter().filter_map(Weak::upgrade).find(is_it).unwrap_or_else(|| {
-            let wake_task =
-                Arc::new(Self { runtime, shard, keep_alive, notify: Notify::new(), rounds: Mutex::default() });
+            let wake_task = Arc::new(Self { runtime, shard, beat, notify: Notify::new(), rounds: Mutex::default() });
             wake_tasks.push(Arc::downgrade(&wake_task));
             wake_task
         })
@@ -292,8 +298,8 @@ impl WakeTask {
 /// Omits the groups, which contain this task.
 impl fmt::Debug for WakeTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { runtime, keep_alive, .. } = self;
-        f.debug_struct("WakeTask").field("runtime", runtime).field("keep_alive", keep_alive).finish_non_exhaustive()
+        let Self { runtime, beat, .. } = self;
+        f.debug_struct("WakeTask").field("runtime", runtime).field("beat", beat).finish_non_exhaustive()
     }
 }
 
@@ -307,8 +313,7 @@ struct Round {
 impl Round {
     async fn run(&mut self) {
         let wake_task = Arc::clone(&self.wake_task);
-        let mut ticks = wake_task.keep_alive.map(|keep_alive| {
-            let period = (keep_alive / TICKS as u32).max(Duration::from_millis(1));
+        let mut ticks = wake_task.beat.period.map(|period| {
             let mut ticks = interval_at(Instant::now() + period, period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
@@ -323,7 +328,7 @@ impl Round {
             });
             let (groups, what) = match event.await {
                 true => (self.take_news(), News::Events),
-                false => (self.tick(), News::Silence),
+                false => (self.tick(), News::Tick { silence: wake_task.beat.silence, now: Instant::now() }),
             };
             for group in groups {
                 if let News::Events = what {
@@ -379,18 +384,4 @@ impl Drop for Round {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reader_checks_for_news_under_the_lock() {
-        let group = Group::new(None, 0, None);
-        let mut member = group.join();
-        assert_eq!(member.wait(Waker::noop(), || true), Wait::News);
-        assert!(lock(&group.readers).list.take().is_empty());
-        let is_unlocked = || group.readers.try_lock().is_ok() || !group.waits.load(Ordering::Relaxed);
-        assert_eq!(member.wait(Waker::noop(), is_unlocked), Wait::Waits, "a sender could wake in between");
-        group.wake();
-        assert!(lock(&group.readers).list.take().is_empty());
-    }
-}
+mod tests;

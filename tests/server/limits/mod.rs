@@ -12,6 +12,7 @@ use millstream::server::{Limits, RequestBody};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tower::Service;
 
+mod age;
 mod alive;
 mod bodies;
 mod connections;

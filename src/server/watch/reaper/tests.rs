@@ -6,6 +6,9 @@ use super::super::trim::TRIM_AFTER;
 use super::*;
 use crate::net::{CountedIo, Handle, TcpListener};
 use crate::server::connection::Hooks;
+use crate::server::state::{Protocol, ShutdownPhase};
+
+mod drains;
 
 struct Case<S = CountedIo<tokio::io::Empty>> {
     stream: S,
@@ -28,9 +31,20 @@ impl Case {
     }
 }
 
+impl Case {
+    fn with(stream: CountedIo<tokio::io::Empty>, limits: Limits) -> Self {
+        let handle = stream.handle();
+        Self::limited(stream, handle, limits)
+    }
+}
+
 impl<S> Case<S> {
     fn of(stream: S, handle: Handle) -> Self {
-        let limits = Arc::new(Limits::default());
+        Self::limited(stream, handle, Limits::default())
+    }
+
+    fn limited(stream: S, handle: Handle, limits: Limits) -> Self {
+        let limits = Arc::new(limits);
         let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
         let conn_state = ConnState::new(Arc::clone(&limits), handle, permit);
         conn_state.set_protocol(Protocol::One);

@@ -15,7 +15,8 @@ fn who_has_read_in_time_after_all_is_not_given_up() {
         patience: Duration::ZERO,
         keep_alive: None,
         subscribers: 1,
-        retry: Duration::ZERO,
+        retry: Draws::new(Duration::ZERO),
+        max_age: None,
         past_layers: false,
         gzip: None,
     };

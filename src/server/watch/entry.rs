@@ -1,0 +1,271 @@
+//! A connection as the reaper sees it: its observations, and the instructions that follow from a check.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::check::{CheckVerdict, Facts, Seen};
+use crate::counters::{Counter, count};
+use crate::net::Pulse;
+use crate::server::drain::Drained;
+use crate::server::limits::Limits;
+use crate::server::state::{ConnState, Protocol, ShutdownPhase};
+
+/// Longest interval of the checks. Short limits reduce it.
+pub(super) const TICK: Duration = Duration::from_millis(250);
+/// Time for the owners of a connection that was reset at the deadline to drop it.
+const PATIENCE: Duration = TICK;
+/// Time without a request after which an HTTP/1 connection frees hyper's state. Connections under load never wait as
+/// long.
+const HIBERNATE_AFTER: Duration = Duration::from_secs(1);
+/// Ticks from one check of a connection that rests to the next. With a tick more, until the end of a limit is noticed,
+/// this is a second.
+const REST_TICKS: u8 = 3;
+const REST: Duration = TICK.saturating_mul(REST_TICKS as u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Serves,
+    Drains {
+        since: Instant,
+        deadline: Instant,
+    },
+    /// No further connection is accepted.
+    Left,
+}
+
+impl Stage {
+    /// Returns whether the drain no longer waits for a connection that was reset: its owner neither reads nor writes.
+    pub(super) fn has_waited_for(self, entry: &Entry) -> bool {
+        let Self::Drains { deadline, .. } = self else { return false };
+        entry.drained == Drain::Aborted && Instant::now() >= deadline + PATIENCE
+    }
+}
+
+pub(super) struct Entry {
+    pub(super) conn_state: Arc<ConnState>,
+    seen: Seen,
+    /// Bytes sent when the peer had last acknowledged all of them.
+    acknowledged: u64,
+    is_tcp: Option<bool>,
+    /// Number of requests when it was asked to hibernate.
+    rested: u32,
+    /// Ticks without a check that are left.
+    skips: u8,
+    drained: Drain,
+    age: Age,
+    /// Drain, and after its age: start of the time without a request and without received bytes.
+    idle: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drain {
+    /// Not checked since the drain began.
+    No,
+    /// Left to finish.
+    Waits,
+    Aborted,
+}
+
+/// The longest life of a connection.
+#[derive(Clone, Copy, Debug)]
+enum Age {
+    Unlimited,
+    /// When it ends.
+    Ends(Instant),
+    /// It has ended. The connection is reset at this instant.
+    Ended(Instant),
+}
+
+/// Returns the instant `time` after `now`, or decades after it if there is no such instant.
+pub(super) fn after(now: Instant, time: Duration) -> Instant {
+    now.checked_add(time).unwrap_or_else(|| now + Duration::from_secs(1 << 30))
+}
+
+impl Entry {
+    pub(super) fn new(conn_state: Arc<ConnState>, now: Instant) -> Self {
+        let ages = conn_state.limits.age.as_ref().map(|(ages, _)| ages.draw());
+        Self {
+            conn_state,
+            seen: Seen::new(now),
+            acknowledged: 0,
+            is_tcp: None,
+            rested: 0,
+            skips: 0,
+            drained: Drain::No,
+            age: ages.map_or(Age::Unlimited, |age| Age::Ends(after(now, age))),
+            idle: None,
+        }
+    }
+
+    /// Returns whether the connection is not checked at this tick.
+    pub(super) fn skips(&mut self) -> bool {
+        let skips = self.skips > 0;
+        self.skips = self.skips.saturating_sub(1);
+        skips
+    }
+
+    /// Returns the bytes that the kernel took and the peer did not acknowledge. A Unix socket has no acknowledgements,
+    /// and is asked only while more waits than it holds.
+    fn held(&mut self, pulse: &Pulse) -> usize {
+        let handle = &self.conn_state.handle;
+        if pulse.sent == self.acknowledged || !(pulse.waits() || *self.is_tcp.get_or_insert_with(|| handle.is_tcp())) {
+            return 0;
+        }
+        let held = handle.unacknowledged().unwrap_or(0);
+        if held == 0 {
+            self.acknowledged = pulse.sent;
+        }
+        held
+    }
+
+    /// Returns when the connection is reset, if it has reached its age. It drains until then.
+    fn check_age(&mut self, now: Instant, limits: &Limits) -> Option<Instant> {
+        if let Age::Ends(at) = self.age
+            && let Some((_, grace)) = limits.age.as_ref().filter(|_| at <= now)
+        {
+            count(Counter::ConnectionsAged, 1);
+            self.conn_state.begin_drain();
+            self.age = Age::Ended(after(now, *grace));
+        }
+        let Age::Ended(until) = self.age else { return None };
+        self.conn_state.end_answers(usize::MAX);
+        Some(until)
+    }
+
+    /// Returns whether neither the limit of the time without a request nor the age ends soon.
+    fn rests(&self, now: Instant, limits: &Limits) -> bool {
+        let age = match self.age {
+            Age::Unlimited => Duration::MAX,
+            Age::Ends(at) => at.saturating_duration_since(now),
+            Age::Ended(_) => Duration::ZERO,
+        };
+        limits.keep_alive.saturating_sub(self.seen.quiet(now)).min(age) > REST
+    }
+
+    /// Returns whether the connection was asked to hibernate.
+    pub(super) fn check_limits(&mut self, limits: &Limits, stage: Stage, tick: Duration) -> bool {
+        let now = Instant::now();
+        let Some(pulse) = self.conn_state.handle.pulse() else { return false };
+        let mut hibernates = false;
+        let (held, aged) = (self.held(&pulse), self.check_age(now, limits));
+        let deadline = match stage {
+            Stage::Drains { deadline, .. } => Some(deadline),
+            Stage::Serves | Stage::Left => None,
+        };
+        // When a connection that drains is reset.
+        let until = deadline.into_iter().chain(aged).min();
+        let conn_state = &*self.conn_state;
+        // Without a read since the last check, bytes in the kernel wait for the server, not for the client.
+        let reads_late = pulse.received == self.seen.received();
+        let facts = Facts {
+            protocol: conn_state.protocol(),
+            tunnel: conn_state.is_tunnel(),
+            sealed: conn_state.is_sealed(),
+            ended: conn_state.has_ended(),
+            phase: conn_state.phase(),
+            requests: conn_state.requests.counts(),
+            owes: conn_state.requests.owes(),
+            asked: conn_state.requests.asked(),
+            passed: conn_state.requests.passed(),
+            pulse,
+            held,
+        };
+        if let Some(unread) = conn_state.unread() {
+            unread.bound(pulse.received, limits.budget);
+        }
+        // Unread bytes in the kernel mean that the client is not silent: under load the task of the connection may read
+        // late. This is checked only for a verdict that would end the connection, because it costs a system call. It is
+        // not checked for tunnels: their service may leave bytes unread forever.
+        let arrives = || reads_late && !facts.tunnel && conn_state.handle.unread().is_some_and(|bytes| bytes > 0);
+        let verdict = match self.seen.check(now, &facts, limits) {
+            CheckVerdict::HeadLate { .. } | CheckVerdict::Idle if arrives() => {
+                CheckVerdict::Well { between_requests: false }
+            }
+            CheckVerdict::Well { between_requests: true } if until.is_some() && arrives() => {
+                CheckVerdict::Well { between_requests: false }
+            }
+            verdict => verdict,
+        };
+        // Not under the lock: a woken task may drop the body.
+        let waits = conn_state.waits().clone();
+        for wait in waits {
+            wait.check_window(now, limits.body_progress, arrives);
+        }
+        match verdict {
+            CheckVerdict::Stalled => {
+                if facts.phase < ShutdownPhase::Abort {
+                    count(Counter::WritesStalled, 1);
+                }
+                conn_state.abort();
+            }
+            // During a drain a slow connection has until the deadline.
+            CheckVerdict::Unheeded if until.is_none() || facts.phase > ShutdownPhase::Finish => conn_state.abort(),
+            CheckVerdict::HeadLate { begun } => {
+                count(Counter::HeadsTooSlow, 1);
+                match begun {
+                    true => conn_state.time_out(facts.requests.0),
+                    false => conn_state.raise(ShutdownPhase::Finish),
+                }
+            }
+            CheckVerdict::Idle => {
+                count(Counter::IdleEnded, 1);
+                conn_state.raise(ShutdownPhase::Finish);
+            }
+            CheckVerdict::Well { between_requests: true }
+                if facts.protocol == Protocol::One && self.seen.quiet(now) >= HIBERNATE_AFTER =>
+            {
+                hibernates = std::mem::replace(&mut self.rested, facts.requests.0) != facts.requests.0;
+                if hibernates {
+                    conn_state.request_hibernation(facts.requests.0);
+                }
+                // With short limits, a tick is short too.
+                if self.rests(now, limits) && tick == TICK {
+                    self.skips = REST_TICKS - 1;
+                }
+            }
+            CheckVerdict::Well { .. } | CheckVerdict::Unheeded => {}
+        }
+        if let Some(until) = until {
+            self.idle = (verdict == CheckVerdict::Well { between_requests: true }).then(|| self.idle.unwrap_or(now));
+            // Waits a tick for requests that are on their way, and for heads that have begun.
+            let is_idle = self.idle.is_some_and(|since| now.duration_since(since) >= tick);
+            let drained = self.drain(now >= until, is_idle);
+            if deadline.is_some() && self.drained != Drain::Aborted {
+                self.drained = drained;
+            }
+        }
+        hibernates
+    }
+
+    fn drain(&self, is_late: bool, is_idle: bool) -> Drain {
+        let conn_state = &*self.conn_state;
+        // A connection that is between two requests at the deadline ends in order, unless it was already told to
+        // finish.
+        if is_late && self.idle.is_none() {
+            conn_state.abort();
+            return Drain::Aborted;
+        }
+        // GOAWAY tells an HTTP/2 client which requests are answered. `Connection: close` in the next response tells an
+        // HTTP/1 client. If the head of the current response was already sent, that is the response to a further
+        // request.
+        let goes_away = conn_state.protocol() == Protocol::Two && conn_state.requests.counts().1 > 0;
+        if goes_away || is_idle || is_late {
+            conn_state.raise(ShutdownPhase::Finish);
+        }
+        Drain::Waits
+    }
+
+    /// Adds the outcome of a connection that is over.
+    pub(super) fn add_to(&self, drained: &mut Drained) {
+        match self.drained {
+            // It ended before the drain.
+            Drain::No => return,
+            Drain::Waits if self.conn_state.was_notified() => drained.notified += 1,
+            Drain::Waits => drained.finished += 1,
+            Drain::Aborted => drained.aborted += 1,
+        }
+        drained.connections += 1;
+    }
+}
