@@ -92,6 +92,9 @@ macro_rules! for_all { ($call:ident) => { $call! {
     ConnectionsHibernated => connections_hibernated,
     /// Connections that a server reset at once because of its limit of connections, in total or per address.
     ConnectionsRefused => connections_refused,
+    /// Connections that the crate `millstream-proxy-protocol` closed: their PROXY headers were malformed, late or
+    /// missing, or their peers were not trusted where that is required.
+    ProxyHeadersRefused => proxy_headers_refused,
     /// Connections that a server ended because the head of a request did not arrive in time.
     HeadsTooSlow => heads_too_slow,
     /// Requests that a server, not HTTP itself, refused because of too many header fields or too long a path.

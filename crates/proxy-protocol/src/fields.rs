@@ -1,0 +1,40 @@
+//! The fields of version 2: type, length and value, §2.2.
+
+/// Types of fields.
+pub(crate) const AUTHORITY: u8 = 0x02;
+pub(crate) const CRC32C: u8 = 0x03;
+pub(crate) const UNIQUE_ID: u8 = 0x05;
+pub(crate) const SSL: u8 = 0x20;
+pub(crate) const SSL_VERSION: u8 = 0x21;
+pub(crate) const SSL_CN: u8 = 0x22;
+
+/// Returns type and value of the first field, and the fields behind it.
+pub(crate) fn field(fields: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[kind, high, low], rest) = fields.split_first_chunk()?;
+    let (value, rest) = rest.split_at_checked(u16::from_be_bytes([high, low]).into())?;
+    Some((kind, value, rest))
+}
+
+/// Returns whether these are fields, and nothing else.
+pub(crate) fn is_well_formed(mut fields: &[u8]) -> bool {
+    while let Some((.., rest)) = field(fields) {
+        fields = rest;
+    }
+    fields.is_empty()
+}
+
+/// Returns types and values of well-formed fields.
+pub(crate) fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let (kind, value, rest) = field(bytes)?;
+        bytes = rest;
+        Some((kind, value))
+    })
+}
+
+/// Splits the value of an SSL field, §2.2.6: flags of the client, 0 if its certificate was verified, and fields.
+pub(crate) fn ssl_fields(value: &[u8]) -> Option<(u8, u32, &[u8])> {
+    let (&[client], rest) = value.split_first_chunk()?;
+    let (verify, fields) = rest.split_first_chunk()?;
+    Some((client, u32::from_be_bytes(*verify), fields))
+}
