@@ -45,7 +45,7 @@
 //! |---|---|---|
 //! | `server` | yes | [`server`]: HTTP/1.1 and HTTP/2 on hyper, with limits and graceful shutdown; [`middleware`]: measurements; implies `body` |
 //! | `files` | yes | [`files`]: a directory as a tower service; implies `fs` and `body` |
-//! | `sse` | yes | [`sse`]: events for many readers; with `fs` also a log of them in a directory; implies `body` |
+//! | `sse` | yes | [`sse`]: events for many readers; with `fs` also a log of them in a directory; with `server` also a layer that keeps any event stream alive; implies `body` |
 //! | `fs` | yes | [`fs`]: files, chains of operations, replace, prepend and append; [`copy`](mod@copy): copies between files, pipes and sockets; by io_uring on Linux |
 //! | `codec` | yes | [`codec`]: buffered readers and writers for other streams, and `Framed` |
 //! | `body` | | [`body`]: `Batch`, `from_reader` and `ranges`; with `fs` also `FileBody` and `save` |
@@ -151,6 +151,8 @@ pub mod internal {
     #[cfg(feature = "fs")]
     pub use crate::copy::{both::Both, moving::Moving};
     pub use crate::counters::{Counter, count};
+    #[cfg(all(feature = "server", feature = "sse"))]
+    pub use crate::middleware::keep_alive::takes_comments;
     #[cfg(feature = "server")]
     pub use crate::middleware::measure::request_id::RequestId;
     pub use crate::net::stream::{Owed, Rewind};

@@ -201,6 +201,8 @@ macro_rules! for_all { ($call:ident) => { $call! {
     ReadersAged => readers_aged,
     /// Invalid ids of hub readers, as in `Last-Event-ID`, that were ignored.
     EventIdsRefused => event_ids_refused,
+    /// Comments that kept silent event streams alive: those of hubs, of `sse::KeepAlive`, and of layers and proxies.
+    EventComments => event_comments,
     /// Requests for a canary path that were ignored: peer not trusted, no token or a wrong one, or no such path.
     CanariesRefused => canaries_refused,
     /// Times that a canary stopped using a path because of its errors or latency.

@@ -7,6 +7,7 @@
 //! | build an event | [`Event`] |
 //! | keep events over restarts | [`log::Log`], `log::disk::Disk` (features `fs` and `sse`) |
 //! | share events with other processes | [`log::Log`], `Redis` of the crate `millstream-redis` |
+//! | keep any other event stream alive | [`KeepAlive`], `middleware::KeepAliveLayer` (feature `server`) |
 //! | read how many readers there are | [`HubStats`] |
 //!
 //! An event is encoded once, and compressed once if a reader accepts gzip. A reader keeps the number of the event it
@@ -15,7 +16,7 @@
 // From the top down; imports run downwards only:
 //
 //   hub/     sending events, and answering requests for them
-//   body/    a reader: its position, its replay
+//   body/    a reader: its position, its replay; comments in any other event stream
 //   log/     events that outlive the process, or that several processes share
 //   ring/    what a hub, its log and its readers share
 //   wake/    waking readers, and writing to their connections
@@ -37,9 +38,12 @@ mod stats;
 mod wake;
 
 pub use crate::body::event_body::EventBody;
+pub use body::KeepAlive;
 pub use error::{SendError, SubscribeError};
 pub use event::EventId;
 pub use event::{Event, EventParts};
+#[cfg(feature = "server")]
+pub(crate) use hub::ACCEL_BUFFERING;
 pub use hub::Hub;
 pub use hub::HubBuilder;
 pub use ring::LagPolicy;

@@ -1,4 +1,5 @@
-//! `sse::Hub`: one event, many readers. No event is lost or repeated without a report to the reader.
+//! `sse::Hub`: one event, many readers. No event is lost or repeated without a report to the reader. `sse::KeepAlive`:
+//! comments in any event stream.
 
 mod alive;
 mod block;
@@ -12,6 +13,7 @@ mod events;
 mod gzip;
 #[cfg(all(tls, feature = "compress"))]
 mod gzip_direct;
+mod keep_alive;
 mod log;
 mod parse;
 mod readers;

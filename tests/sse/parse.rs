@@ -95,6 +95,12 @@ impl Parser {
 #[derive(Debug, Default)]
 pub(crate) struct Woken(AtomicUsize);
 
+impl Woken {
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
@@ -116,7 +122,7 @@ impl Hand {
     }
 
     pub(crate) fn woken(&self) -> usize {
-        self.woken.0.load(Ordering::SeqCst)
+        self.woken.count()
     }
 
     /// Reads one frame, if there is one. Returns its events.

@@ -7,7 +7,7 @@ use super::lex::{code, line_of};
 /// Code lines of each package: no tests, no comments, no blank lines. A change that needs more raises the number in the
 /// same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 38_679),
+    ("src", 39_167),
     ("crates/frames/src", 1_000),
     ("crates/layers/src", 1_900),
     ("crates/proxy/src", 3_050),
@@ -16,7 +16,7 @@ pub(crate) const LINES: &[(&str, usize)] = &[
 ];
 
 /// Lines of `tests/api.txt`.
-pub(crate) const PUBLIC_ITEMS: usize = 1_899;
+pub(crate) const PUBLIC_ITEMS: usize = 1_940;
 
 /// Returns the code lines of a package. `files` are its paths and texts.
 pub(crate) fn lines(files: &[(String, String)]) -> usize {

@@ -30,6 +30,7 @@ mod clients;
 mod counts;
 mod files;
 mod gone;
+mod keep_alive;
 #[cfg(ktls)]
 mod kernel;
 mod protocols;

@@ -17,6 +17,8 @@ pub(crate) struct Options {
     pub(crate) connect_timeout: Duration,
     pub(crate) timeout: Duration,
     pub(crate) silence: Duration,
+    /// Period of comments in event streams; zero for none.
+    pub(crate) keep_alive: Duration,
     pub(crate) tunnel: Duration,
     /// Maximum age of a shared HTTP/2 connection.
     pub(crate) age: Duration,
@@ -49,6 +51,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(5),
             timeout: Duration::from_secs(30),
             silence: Duration::from_secs(300),
+            keep_alive: Duration::ZERO,
             tunnel: Duration::from_secs(300),
             age: Duration::from_secs(600),
             idle: 256,
@@ -122,6 +125,19 @@ impl ProxyBuilder {
     /// Sets how long an upstream may pause within the body of a response; 5 minutes by default.
     pub fn body_timeout(mut self, limit: Duration) -> Self {
         self.options.silence = limit;
+        self
+    }
+
+    /// Sets the period after which a silent event stream (`text/event-stream`) of the upstream gets a comment, by
+    /// [`KeepAlive`](millstream::sse::KeepAlive), so that load balancers and clients do not take the connection for
+    /// dead. The comment is sent after half to all of the period, between two events. Zero, the default, disables it.
+    ///
+    /// Responses with a `Content-Length` or a `Content-Encoding` pass unchanged. Comments do not prolong
+    /// [`body_timeout`](Self::body_timeout). The head of the response is not sent before the upstream has answered. A
+    /// [`KeepAliveLayer`](millstream::middleware::KeepAliveLayer) around the proxy can do that, but the bytes of other
+    /// responses then pass through this process.
+    pub fn keep_alive(mut self, period: Duration) -> Self {
+        self.options.keep_alive = period;
         self
     }
 

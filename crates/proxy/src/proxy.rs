@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
-use http::{Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use tower_service::Service;
 
@@ -24,6 +24,8 @@ use super::secure::Secure;
 use super::state::ProxyState;
 use super::upstream::Upstream;
 use millstream::body::DirectBody;
+use millstream::internal::takes_comments;
+use millstream::sse::KeepAlive;
 
 /// A reverse proxy in front of one server, as a tower service for [`serve`](millstream::server::serve()).
 ///
@@ -196,7 +198,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let version = request.version();
+        let (version, is_head) = (request.version(), request.method() == Method::HEAD);
         let has_body = !request.body().is_end_stream();
         let shared = Arc::clone(&self.0);
         let outgoing = Outgoing::new(request, &shared.origin, &shared.options);
@@ -214,7 +216,11 @@ where
             }
             // The version is that of the client's connection.
             *response.version_mut() = version;
-            Ok(response.map(DirectBody::new))
+            let period = shared.options.keep_alive;
+            Ok(match !period.is_zero() && !is_head && takes_comments(&response) {
+                true => response.map(|body| DirectBody::new(KeepAlive::new(body, period))),
+                false => response.map(DirectBody::new),
+            })
         })
     }
 }

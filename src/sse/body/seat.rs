@@ -24,7 +24,8 @@ use crate::sse::ring::{Begin, Cursor, Permit, Read, Start};
 use crate::sse::wake::sinks;
 use crate::sse::wake::{Attached, Frames, Member, Outcome, ReaderSink, Refused, Wait};
 
-static COMMENT: &[u8] = b":\n\n";
+/// Clients ignore it.
+pub(super) static COMMENT: &[u8] = b":\n\n";
 
 pub(in crate::sse) enum SeatState {
     Ended,
@@ -192,6 +193,7 @@ fn frame_max(gzip: &Option<Gzip>) -> usize {
 }
 
 fn comment(gzip: &Option<Gzip>) -> Piece {
+    count(Counter::EventComments, 1);
     match gzip {
         Some(gzip) => gzip.deflater().comment(COMMENT),
         None => Piece::plain(Bytes::from_static(COMMENT)),

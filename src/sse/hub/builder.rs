@@ -6,9 +6,7 @@ use std::time::Duration;
 use crate::spread::{Draws, Spread};
 use crate::sse::log::Log;
 use crate::sse::ring::{Config, LagPolicy, Limits};
-
-/// Maximum duration of settings; anything longer means never.
-const LONG: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+use crate::sse::wake::{self, LONG};
 
 /// Builder of a [`Hub`](crate::sse::Hub), returned by [`Hub::builder`](crate::sse::Hub::builder).
 #[derive(Debug)]
@@ -61,7 +59,7 @@ impl HubBuilder {
     /// connection. The comment is sent after half to all of the period. 15 s by default; zero disables it. Each runtime
     /// has one task with one timer for all readers of all hubs with the same period, while there are any.
     pub fn keep_alive(mut self, period: Duration) -> Self {
-        self.config.keep_alive = Some(period.min(LONG)).filter(|period| !period.is_zero());
+        self.config.keep_alive = wake::period(period);
         self
     }
 

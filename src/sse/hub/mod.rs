@@ -10,3 +10,5 @@ mod request;
 
 pub use builder::HubBuilder;
 pub use hub::Hub;
+#[cfg(feature = "server")]
+pub(crate) use request::ACCEL_BUFFERING;

@@ -15,7 +15,7 @@ use crate::sse::ring::HubShared;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Disables response buffering in nginx and compatible proxies.
-const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+pub(crate) const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Answers a request for the events of the hub `shared`. `subscribe` returns the reader behind an id, compressed or
 /// not.

@@ -1,4 +1,4 @@
-//! The readers of a hub, in groups that are woken together.
+//! Readers in groups that are woken together: those of a hub, or all bodies that only need comments.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::wake_task::{Group, Member};
 /// Number of readers in a group at which a runtime with several workers gets a further group.
 const SHARD: usize = 64;
 
-/// All readers of a hub.
+/// All readers of a hub, or all bodies that only need comments, with any period.
 #[derive(Debug, Default)]
 pub(in crate::sse) struct Groups(RwLock<Arc<Vec<Arc<Group>>>>);
 
@@ -34,7 +34,7 @@ impl Groups {
         let runtime = Handle::try_current().ok();
         let id = runtime.as_ref().map(Handle::id);
         let mut groups = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let of_runtime = || groups.iter().filter(|group| group.runtime() == id);
+        let of_runtime = || groups.iter().filter(|group| group.is_of(id, beat));
         let smallest = of_runtime().map(|group| (group.len(), group)).min_by_key(|(len, _)| *len);
         let shards = runtime.map_or(1, |runtime| runtime.metrics().num_workers());
         let group = match smallest {

@@ -93,6 +93,11 @@ impl Group {
         self.wake_task.as_ref().map(|wake_task| wake_task.runtime)
     }
 
+    /// Returns whether its readers are polled by this runtime, or outside of all runtimes, and have this beat.
+    pub(super) fn is_of(&self, runtime: Option<Id>, beat: Beat) -> bool {
+        (self.runtime(), self.beat) == (runtime, beat)
+    }
+
     pub(super) fn shard(&self) -> usize {
         self.wake_task.as_ref().map_or(0, |wake_task| wake_task.shard)
     }
@@ -176,6 +181,11 @@ impl Member {
         drop(readers);
         drop(old);
         Wait::Waits
+    }
+
+    /// Returns the runtime of its group.
+    pub(in crate::sse) fn runtime(&self) -> Option<Id> {
+        self.group.runtime()
     }
 
     pub(in crate::sse) fn had_frame(&mut self) {

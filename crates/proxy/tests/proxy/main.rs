@@ -7,6 +7,7 @@ mod faults;
 mod framing;
 mod head;
 mod interim;
+mod keep_alive;
 mod kept;
 mod limits;
 mod passing;
