@@ -31,6 +31,8 @@ macro_rules! for_all { ($call:ident) => { $call! {
         ActiveRequests => active_requests,
         /// Bytes of leased pool memory, in whole blocks.
         PoolBytes => pool_bytes,
+        /// Streams of `sse::Streams` in memory, with those that have ended.
+        KeptStreams => kept_streams,
     }
 
     /// System calls that sent bytes to sockets: `send`, `sendmsg`, `sendfile` and, for copies, `splice`.
@@ -203,6 +205,18 @@ macro_rules! for_all { ($call:ident) => { $call! {
     EventIdsRefused => event_ids_refused,
     /// Comments that kept silent event streams alive: those of hubs, of `sse::KeepAlive`, and of layers and proxies.
     EventComments => event_comments,
+    /// Streams of `sse::Streams` whose producers were started.
+    StreamsStarted => streams_started,
+    /// Streams that ended because their producers returned `Ok`.
+    StreamsCompleted => streams_completed,
+    /// Streams that ended because their producers failed, or sent more than a stream may have.
+    StreamsFailed => streams_failed,
+    /// Streams that were stopped.
+    StreamsStopped => streams_stopped,
+    /// Streams that were cancelled because nobody read them.
+    StreamsAbandoned => streams_abandoned,
+    /// Streams that were cancelled because of their age.
+    StreamsExpired => streams_expired,
     /// Requests for a canary path that were ignored: peer not trusted, no token or a wrong one, or no such path.
     CanariesRefused => canaries_refused,
     /// Times that a canary stopped using a path because of its errors or latency.

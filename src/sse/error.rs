@@ -14,13 +14,16 @@ pub enum SendError {
     InvalidId(&'static str),
     /// The name is invalid: with a line break or NUL.
     InvalidName(&'static str),
-    /// The event has an id, but the log of this hub assigns the ids.
+    /// The event has an id, but the log of this hub assigns the ids, or the [stream](super::Streams) does.
     IdNotOurs,
     /// With [`LagPolicy::Block`](super::LagPolicy::Block): the queue of the slowest reader is full. Wait with
     /// [`Hub::send_wait`](super::Hub::send_wait). A log may also return this.
     Full,
-    /// The hub is closed.
+    /// The hub is closed, or the stream has ended.
     Closed,
+    /// The log of the stream would exceed [`StreamsBuilder::events`](super::StreamsBuilder::events) or
+    /// [`bytes`](super::StreamsBuilder::bytes). The stream has ended.
+    TooLarge,
     /// The log rejected the event.
     Log(BoxError),
 }
@@ -30,9 +33,12 @@ impl fmt::Display for SendError {
         match self {
             Self::InvalidId(why) => write!(f, "the event's id {why}"),
             Self::InvalidName(why) => write!(f, "the event's name {why}"),
-            Self::IdNotOurs => f.write_str("the event has an id, but the log assigns the ids; send it without one"),
+            Self::IdNotOurs => {
+                f.write_str("the event has an id, but the log or the stream assigns the ids; send it without one")
+            }
             Self::Full => f.write_str("the queue of the slowest reader is full; wait or drop the event"),
-            Self::Closed => f.write_str("the hub is closed"),
+            Self::Closed => f.write_str("the hub is closed, or the stream has ended"),
+            Self::TooLarge => f.write_str("the stream has ended: its events exceed StreamsBuilder::events or bytes"),
             Self::Log(_) => f.write_str("the log rejected the event"),
         }
     }
@@ -48,13 +54,14 @@ impl Error for SendError {
 }
 
 /// `InvalidInput` for an event that cannot be sent, `WouldBlock` for a full queue, `BrokenPipe` for a closed hub,
-/// `Other` for an error of the log.
+/// `QuotaExceeded` for a stream that is too large, `Other` for an error of the log.
 impl From<SendError> for io::Error {
     fn from(error: SendError) -> Self {
         let kind = match &error {
             SendError::InvalidId(_) | SendError::InvalidName(_) | SendError::IdNotOurs => io::ErrorKind::InvalidInput,
             SendError::Full => io::ErrorKind::WouldBlock,
             SendError::Closed => io::ErrorKind::BrokenPipe,
+            SendError::TooLarge => io::ErrorKind::QuotaExceeded,
             SendError::Log(_) => io::ErrorKind::Other,
         };
         Self::new(kind, error)

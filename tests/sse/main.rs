@@ -23,3 +23,4 @@ mod resume;
 mod served;
 #[cfg(all(tls, feature = "compress"))]
 mod spread;
+mod streams;

@@ -76,8 +76,17 @@ impl SeatState {
                 }
             }
         };
+        Self::with(permit, source, gap, deflater)
+    }
+
+    /// Starts at a known position.
+    pub(in crate::sse) fn at(permit: Permit, (cursor, gap): Start, deflater: Option<&Arc<Deflater>>) -> Self {
+        Self::with(permit, Source::Ring(cursor), gap.map(Gap::encode), deflater)
+    }
+
+    fn with(permit: Permit, source: Source, gap: Option<Bytes>, deflater: Option<&Arc<Deflater>>) -> Self {
         let (ending, gzip) = (Arc::default(), deflater.map(Gzip::new));
-        let ages = shared.config.max_age.as_ref().and_then(|ages| Instant::now().checked_add(ages.draw()));
+        let ages = permit.0.config.max_age.as_ref().and_then(|ages| Instant::now().checked_add(ages.draw()));
         Self::Polled(Box::new(Seat { permit, outlet: None, source, gzip, gap, ending, ages, end: None, member: None }))
     }
 
@@ -226,7 +235,7 @@ impl Seat {
             return Poll::Ready(Some(head));
         }
         loop {
-            let is_ending = || ending.is_set() || shared.is_closed();
+            let is_ending = || ending.is_set() || shared.is_ending();
             let ends = is_ending();
             if let Some(gap) = gap.take() {
                 return Poll::Ready(Some(own(gzip, gap)));
@@ -241,7 +250,7 @@ impl Seat {
                         match shared.read(cursor, gzip.as_ref().map(Gzip::deflater)) {
                             Read::Events(piece) => return Poll::Ready(Some(take(gzip, piece))),
                             Read::Gap(missed) => return Poll::Ready(Some(own(gzip, missed.encode()))),
-                            Read::TooSlow => return Poll::Ready(None),
+                            Read::TooSlow => return Poll::Ready(shared.read_kept(cursor).map(|kept| own(gzip, kept))),
                             Read::Nothing => {}
                         }
                     }
@@ -283,7 +292,7 @@ impl ReaderSink for Seat {
             return Outcome::Returns;
         };
         let Some((outlet, chunked)) = &self.outlet else { return Outcome::Returns };
-        if self.ending.is_set() || shared.is_closed() {
+        if self.ending.is_set() || shared.is_ending() {
             return Outcome::Returns;
         }
         // Events that are sent during the pass are left to the next pass, so that no reader delays the others.
@@ -326,7 +335,7 @@ impl ReaderSink for Seat {
     fn is_current(&self) -> bool {
         let Source::Ring(cursor) = &self.source else { return false };
         let shared = &self.permit.0;
-        cursor.next >= shared.head() && !self.ending.is_set() && !shared.is_closed()
+        cursor.next >= shared.head() && !self.ending.is_set() && !shared.is_ending()
     }
 
     fn is_aged(&self, now: Instant) -> bool {

@@ -19,6 +19,15 @@ impl EventId {
         Self(Id::Numbered { epoch, number })
     }
 
+    /// Returns the number of the id `id`, if it is one of this `epoch`.
+    pub(in crate::sse) fn number_of(epoch: u32, id: &str) -> Option<u64> {
+        let (prefix, number) = id.split_once('-')?;
+        // Only the exact text is valid: neither `+1` nor `01`.
+        let number = number.parse().ok()?;
+        let is_ours = u32::from_str_radix(prefix, 16).ok()? == epoch && Self::numbered(epoch, number).to_string() == id;
+        is_ours.then_some(number)
+    }
+
     pub(in crate::sse) fn given(id: Arc<str>) -> Self {
         Self(Id::Given(id))
     }

@@ -6,7 +6,7 @@
 
 mod builder;
 mod hub;
-mod request;
+pub(super) mod request;
 
 pub use builder::HubBuilder;
 pub use hub::Hub;

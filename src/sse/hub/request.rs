@@ -8,10 +8,11 @@ use percent_encoding::percent_decode_str;
 
 use crate::body::ContentCoding;
 use crate::body::event_body::{EventBody, EventStream};
+use crate::spread::Draws;
 use crate::sse::body::{SeatState, SharedEvents};
 use crate::sse::error::SubscribeError;
 use crate::sse::event::check_id;
-use crate::sse::ring::HubShared;
+use crate::sse::ring::{Config, HubShared};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Disables response buffering in nginx and compatible proxies.
@@ -26,8 +27,7 @@ pub(super) fn answer(
     headers: &HeaderMap,
     subscribe: impl FnOnce(Option<&str>, bool) -> Result<SeatState, SubscribeError>,
 ) -> Response<EventBody> {
-    let compresses = shared.deflater.is_some();
-    let gzip = compresses && ContentCoding::negotiate(headers, [ContentCoding::Gzip]).is_some();
+    let gzip = accepts_gzip(&shared.config, headers);
     let seat = match method {
         &Method::HEAD => SeatState::Ended,
         _ => {
@@ -38,12 +38,22 @@ pub(super) fn answer(
             let last = if let Last::Id(id) = &last { Some(&**id) } else { None };
             match subscribe(last, gzip) {
                 Ok(seat) => seat,
-                Err(_) => return refusal(shared),
+                Err(_) => return refusal(&shared.config.retry),
             }
         }
     };
+    head(&shared.config, seat, gzip)
+}
+
+/// Returns whether the response to a request with these fields is compressed.
+pub(in crate::sse) fn accepts_gzip(config: &Config, headers: &HeaderMap) -> bool {
+    config.gzip.is_some() && ContentCoding::negotiate(headers, [ContentCoding::Gzip]).is_some()
+}
+
+/// Returns the response with the events of a reader.
+pub(in crate::sse) fn head(config: &Config, seat: SeatState, gzip: bool) -> Response<EventBody> {
     let ending = seat.ending();
-    let (body, layered) = if shared.config.past_layers {
+    let (body, layered) = if config.past_layers {
         let events = SharedEvents::new(seat);
         let layered = events.layered();
         (EventBody::new(events), Some(layered))
@@ -56,7 +66,7 @@ pub(super) fn answer(
     // A proxy that compresses would delay events.
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
     fields.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
-    if compresses {
+    if config.gzip.is_some() {
         fields.insert(header::VARY, HeaderValue::from_name(header::ACCEPT_ENCODING));
     }
     if gzip {
@@ -71,10 +81,16 @@ pub(super) fn answer(
     answer
 }
 
-fn refusal(shared: &HubShared) -> Response<EventBody> {
+pub(in crate::sse) fn refusal(retry: &Draws) -> Response<EventBody> {
+    let mut answer = empty(StatusCode::SERVICE_UNAVAILABLE);
+    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry.draw_seconds()));
+    answer
+}
+
+/// Returns a response without events.
+pub(in crate::sse) fn empty(status: StatusCode) -> Response<EventBody> {
     let mut answer = Response::new(EventBody::new(SeatState::Ended));
-    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(shared.config.retry.draw_seconds()));
+    *answer.status_mut() = status;
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
 }
@@ -89,14 +105,14 @@ pub(super) fn is_id(shared: &HubShared, id: &str) -> bool {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Last {
+pub(in crate::sse) enum Last {
     None,
     /// Not UTF-8. Other invalid ids are detected by `is_id`.
     Bad,
     Id(String),
 }
 
-fn last_id(headers: &HeaderMap, query: Option<&str>) -> Last {
+pub(in crate::sse) fn last_id(headers: &HeaderMap, query: Option<&str>) -> Last {
     let bytes = match headers.get(LAST_EVENT_ID) {
         Some(value) => value.as_bytes().to_vec(),
         None => {

@@ -1,13 +1,17 @@
 //! The events of a hub, shared by its readers.
 //!
+//! - `kept`: the hub of a stream, with `keeper`: what keeps the events that the ring no longer has.
 //! - `shared`: what a hub, its log and its readers share.
 //! - `state`: what is under its lock.
 //! - `ring`: the last events.
 
+mod keeper;
+mod kept;
 mod ring;
 mod shared;
 mod state;
 
+pub(super) use keeper::Keeper;
 pub(super) use ring::Limits;
 pub(super) use shared::HubShared;
 pub(super) use shared::{Begin, Permit, Start};

@@ -119,6 +119,11 @@ impl Ring {
         self.bytes
     }
 
+    /// Sets the number of the first entry of an empty ring.
+    pub(super) fn start_at(&mut self, first: u64) {
+        self.base = first;
+    }
+
     pub(super) fn set_floor(&mut self, id: Option<Arc<str>>) {
         self.floor = id;
     }
@@ -176,14 +181,7 @@ impl Ring {
         if self.floor.as_deref() == Some(id) {
             return (self.base, None);
         }
-        let number = id.split_once('-').and_then(|(epoch, number)| {
-            // Only the exact text is valid: neither `+1` nor `01`.
-            let number: u64 = number.parse().ok()?;
-            (u32::from_str_radix(epoch, 16).ok()? == self.epoch
-                && EventId::numbered(self.epoch, number).to_string() == id)
-                .then_some(number)
-        });
-        match number {
+        match EventId::number_of(self.epoch, id) {
             Some(number) if number < self.head() => {
                 let missed = self.base.saturating_sub(number + 1);
                 (self.base.max(number + 1), (missed > 0).then(|| Gap::expired(Some(missed))))

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use super::keeper::Keeper;
 use super::ring::{Name, ResumePlace, Ring};
 use super::state::{Config, Cursor, Found, HubState, LagPolicy, Read};
 use crate::counters::{Counter, count};
@@ -26,19 +27,23 @@ use crate::sse::wake::{Frames, Groups};
 #[derive(Debug)]
 pub(in crate::sse) struct HubShared {
     pub(in crate::sse) config: Config,
-    state: Mutex<HubState>,
-    head: AtomicU64,
+    pub(super) state: Mutex<HubState>,
+    pub(super) head: AtomicU64,
     /// Whether the floor of the ring is known: with a log, after it has started. Changes under the lock.
     started: AtomicBool,
     closed: AtomicBool,
+    /// Whether no further event follows, so that readers end behind the last one.
+    pub(super) finished: AtomicBool,
     closing: watch::Sender<bool>,
     pub(in crate::sse) groups: Groups,
     pub(in crate::sse) deflater: Option<Arc<Deflater>>,
-    seats: AtomicUsize,
+    pub(super) seats: AtomicUsize,
     /// Events that were delivered without the lock, which the statistics do not contain.
     delivered: AtomicU64,
     /// Notified, if senders wait for readers, when a reader may have advanced.
     room: Arc<Notify>,
+    /// Keeps the events that the ring no longer has.
+    pub(super) keeper: Option<Arc<dyn Keeper>>,
 }
 
 /// Start of a reader, and the gap before it.
@@ -67,16 +72,18 @@ impl HubShared {
             head: AtomicU64::new(0),
             started: AtomicBool::new(started),
             closed: AtomicBool::new(false),
+            finished: AtomicBool::new(false),
             closing: watch::Sender::new(false),
             groups: Groups::default(),
             deflater,
             seats: AtomicUsize::new(0),
             delivered: AtomicU64::new(0),
             room: Arc::default(),
+            keeper: None,
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, HubState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, HubState> {
         // Code under the lock panics only on a bug of this crate.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,6 +98,11 @@ impl HubShared {
 
     pub(in crate::sse) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// Returns whether readers end behind the last event.
+    pub(in crate::sse) fn is_ending(&self) -> bool {
+        self.is_closed() || self.finished.load(Ordering::Acquire)
     }
 
     pub(in crate::sse) fn has_started(&self) -> bool {
@@ -132,7 +144,7 @@ impl HubShared {
         if self.waits_for_readers() { state.ring.unread() } else { u64::MAX }
     }
 
-    fn push(&self, state: &mut HubState, bytes: Bytes, name: Name) {
+    pub(super) fn push(&self, state: &mut HubState, bytes: Bytes, name: Name) {
         let keep = self.first_kept(state);
         state.ring.push(bytes, name, Instant::now(), keep);
         self.head.store(state.ring.head(), Ordering::Release);
@@ -255,7 +267,7 @@ impl HubShared {
         self.at(&mut state, base, Some(gap))
     }
 
-    fn at(&self, state: &mut HubState, next: u64, gap: Option<Gap>) -> Start {
+    pub(super) fn at(&self, state: &mut HubState, next: u64, gap: Option<Gap>) -> Start {
         state.stats.gaps += u64::from(gap.is_some());
         count(Counter::EventGaps, gap.is_some().into());
         if self.waits_for_readers() {
@@ -378,6 +390,9 @@ pub(in crate::sse) struct Permit(pub(in crate::sse) Arc<HubShared>);
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.seats.fetch_sub(1, Ordering::AcqRel);
+        let seats = self.0.seats.fetch_sub(1, Ordering::AcqRel);
+        if let Some(keeper) = self.0.keeper.as_ref().filter(|_| seats == 1) {
+            keeper.emptied();
+        }
     }
 }

@@ -33,7 +33,7 @@ pub enum LagPolicy {
     Block,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::sse) struct Config {
     pub(in crate::sse) limits: Limits,
     pub(in crate::sse) queue: u64,

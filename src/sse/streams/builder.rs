@@ -1,0 +1,118 @@
+//! Options of streams.
+
+use std::time::Duration;
+
+use crate::spread::{Draws, Spread};
+use crate::sse::Hub;
+use crate::sse::ring::{Config, LagPolicy, Limits};
+use crate::sse::wake::{self, LONG};
+
+/// Events that the hub of a stream has in its ring. A reader that is further behind reads the stream itself.
+const RING: Limits = Limits { count: 64, bytes: 64 << 10, age: None };
+
+/// Builder of [`Streams`](super::Streams), returned by [`Streams::builder`](super::Streams::builder). Durations longer
+/// than a year mean never.
+#[derive(Clone, Debug)]
+#[must_use = "there are no streams before build"]
+pub struct StreamsBuilder {
+    pub(super) hub: Config,
+    pub(super) streams: usize,
+    pub(super) events: u64,
+    pub(super) bytes: usize,
+    pub(super) ttl: Duration,
+    pub(super) grace: Duration,
+    pub(super) age: Duration,
+}
+
+impl StreamsBuilder {
+    pub(super) fn new() -> Self {
+        let mut hub = Hub::builder().config;
+        (hub.limits, hub.queue, hub.slow) = (RING, u64::MAX, LagPolicy::Disconnect);
+        Self {
+            hub,
+            streams: 10_000,
+            events: 100_000,
+            bytes: 8 << 20,
+            ttl: Duration::from_secs(5 * 60),
+            grace: Duration::from_secs(60),
+            age: Duration::from_secs(60 * 60),
+        }
+    }
+
+    /// Sets how long the events of a stream can be read after its end; 5 minutes by default. Then the key is unknown,
+    /// and can be started again. Readers that are attached continue.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl.min(LONG);
+        self
+    }
+
+    /// Sets after which time without readers a producer is cancelled; 60 s by default. The time begins at the start of
+    /// the stream and when the last reader leaves. A reader counts from its response until the body is dropped.
+    pub fn abandoned(mut self, grace: Duration) -> Self {
+        self.grace = grace.min(LONG);
+        self
+    }
+
+    /// Sets after which time a producer is cancelled, with or without readers; 1 hour by default.
+    pub fn max_age(mut self, age: Duration) -> Self {
+        self.age = age.min(LONG);
+        self
+    }
+
+    /// Sets the maximum number of streams, with those that have ended; 10 000 by default. Beyond that
+    /// [`get_or_start`](super::Streams::get_or_start) fails. Together with [`bytes`](Self::bytes) it limits the memory.
+    pub fn streams(mut self, max: usize) -> Self {
+        self.streams = max;
+        self
+    }
+
+    /// Sets the maximum encoded size of the events of a stream in bytes; 8 MiB by default. A stream keeps all of its
+    /// events. An event beyond the maximum is refused, and ends the stream as
+    /// [`StreamEnd::TooLarge`](super::StreamEnd::TooLarge), so that no reader misses events silently.
+    pub fn bytes(mut self, max: usize) -> Self {
+        self.bytes = max;
+        self
+    }
+
+    /// Sets the maximum number of events of a stream, in the same way; 100 000 by default.
+    pub fn events(mut self, max: usize) -> Self {
+        self.events = max as u64;
+        self
+    }
+
+    /// Sets the maximum number of readers of a stream at a time; unlimited by default.
+    pub fn readers(mut self, max: usize) -> Self {
+        self.hub.subscribers = max;
+        self
+    }
+
+    /// Sets the period after which an idle reader gets a comment, as [`HubBuilder::keep_alive`] does; 15 s by default.
+    ///
+    /// [`HubBuilder::keep_alive`]: crate::sse::HubBuilder::keep_alive
+    pub fn keep_alive(mut self, period: Duration) -> Self {
+        self.hub.keep_alive = wake::period(period);
+        self
+    }
+
+    /// Sets the delay after which readers reconnect when their connection ends, as
+    /// [`HubBuilder::retry`](crate::sse::HubBuilder::retry) does; 1 s to 3 s by default.
+    pub fn retry(mut self, retry: impl Into<Spread>) -> Self {
+        self.hub.retry = Draws::new(retry);
+        self
+    }
+
+    /// Sets whether a server of this crate may write events to the connection without passing them through layers, as
+    /// [`HubBuilder::past_layers`](crate::sse::HubBuilder::past_layers) does; `false` by default.
+    pub fn past_layers(mut self, allow: bool) -> Self {
+        self.hub.past_layers = allow;
+        self
+    }
+
+    /// Compresses the events for readers that accept gzip, at a level from 1 (fast) to 9 (small). Off by default. New
+    /// events are compressed once for all readers, earlier events for each reader.
+    #[cfg(feature = "compress")]
+    pub fn gzip(mut self, level: u32) -> Self {
+        self.hub.gzip = Some(level.clamp(1, 9));
+        self
+    }
+}

@@ -1,0 +1,56 @@
+//! How a stream ends.
+
+use crate::counters::Counter;
+use crate::sse::event::Event;
+
+/// How a stream of [`Streams`](super::Streams) has ended.
+///
+/// A stream that is not complete has a last event that says so, because a reader may attach later:
+///
+/// | end | last event |
+/// |---|---|
+/// | `Complete` | that of the producer |
+/// | `Stopped` | `event: stopped`, `data: {"reason":"stopped"}` |
+/// | the others | `event: error`, `data: {"reason":"failed"}`, or `abandoned`, `expired`, `too_large` |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamEnd {
+    /// The producer has returned `Ok`.
+    Complete,
+    /// The producer has returned an error, has panicked, or its runtime has ended.
+    Failed,
+    /// [`Streams::stop`](super::Streams::stop) was called, or the last [`Streams`](super::Streams) was dropped.
+    Stopped,
+    /// Nobody has read for [`StreamsBuilder::abandoned`](super::StreamsBuilder::abandoned).
+    Abandoned,
+    /// The producer has run for [`StreamsBuilder::max_age`](super::StreamsBuilder::max_age).
+    Expired,
+    /// The events exceed [`StreamsBuilder::bytes`](super::StreamsBuilder::bytes) or
+    /// [`events`](super::StreamsBuilder::events).
+    TooLarge,
+}
+
+impl StreamEnd {
+    /// Returns the last event.
+    pub(super) fn event(self) -> Option<Event> {
+        let (name, reason) = match self {
+            Self::Complete => return None,
+            Self::Failed => ("error", "failed"),
+            Self::Stopped => ("stopped", "stopped"),
+            Self::Abandoned => ("error", "abandoned"),
+            Self::Expired => ("error", "expired"),
+            Self::TooLarge => ("error", "too_large"),
+        };
+        Some(Event::new().event(name).data(format!("{{\"reason\":\"{reason}\"}}")))
+    }
+
+    pub(super) fn counter(self) -> Counter {
+        match self {
+            Self::Complete => Counter::StreamsCompleted,
+            Self::Failed | Self::TooLarge => Counter::StreamsFailed,
+            Self::Stopped => Counter::StreamsStopped,
+            Self::Abandoned => Counter::StreamsAbandoned,
+            Self::Expired => Counter::StreamsExpired,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Why a call fails.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::sync::LazyLock;
+
+use http::{Response, StatusCode};
+
+use crate::body::event_body::EventBody;
+use crate::spread::{Draws, Spread};
+use crate::sse::hub::request;
+
+/// `Retry-After` of refusals.
+static RETRY_AFTER: LazyLock<Draws> = LazyLock::new(|| Draws::new(Spread::RETURN));
+
+/// Error of [`Streams`](super::Streams).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// This owner has no stream with this key. Whether another owner has one is not told.
+    NotFound,
+    /// The stream has ended, and the reader has got all events.
+    Ended,
+    /// The maximum of [`StreamsBuilder::streams`](super::StreamsBuilder::streams) is reached.
+    Full,
+    /// The maximum of [`StreamsBuilder::readers`](super::StreamsBuilder::readers) is reached.
+    TooManyReaders,
+    /// The [owner](super::Owner) is empty.
+    NoOwner,
+    /// The key has more than 1024 bytes.
+    LongKey,
+    /// The call is outside of a tokio runtime, which runs the producer.
+    NoRuntime,
+}
+
+impl StreamError {
+    /// Returns the response that tells a client. `404 Not Found` for an unknown key, which makes an `EventSource` give
+    /// up, and for an empty owner; `204 No Content` for a stream that has ended; `503 Service Unavailable` with
+    /// `Retry-After` at a maximum; `414 URI Too Long` for a long key; `500 Internal Server Error` without a runtime.
+    pub fn response(self) -> Response<EventBody> {
+        request::empty(match self {
+            Self::NotFound | Self::NoOwner => StatusCode::NOT_FOUND,
+            Self::Ended => StatusCode::NO_CONTENT,
+            Self::Full | Self::TooManyReaders => return request::refusal(&RETRY_AFTER),
+            Self::LongKey => StatusCode::URI_TOO_LONG,
+            Self::NoRuntime => StatusCode::INTERNAL_SERVER_ERROR,
+        })
+    }
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotFound => "this owner has no stream with this key",
+            Self::Ended => "the stream has ended, and the reader has got all events",
+            Self::Full => "there are as many streams as StreamsBuilder::streams allows",
+            Self::TooManyReaders => "the stream has as many readers as StreamsBuilder::readers allows",
+            Self::NoOwner => "the owner is empty; use Owner::anyone for streams without an owner",
+            Self::LongKey => "the key has more than 1024 bytes",
+            Self::NoRuntime => "a producer needs a tokio runtime; call get_or_start inside of one",
+        })
+    }
+}
+
+impl Error for StreamError {}
+
+/// `NotFound` for an unknown key, `UnexpectedEof` for a stream that has ended, `QuotaExceeded` at a maximum,
+/// `InvalidInput` for an owner or a key, `Other` without a runtime.
+impl From<StreamError> for io::Error {
+    fn from(error: StreamError) -> Self {
+        let kind = match error {
+            StreamError::NotFound => io::ErrorKind::NotFound,
+            StreamError::Ended => io::ErrorKind::UnexpectedEof,
+            StreamError::Full | StreamError::TooManyReaders => io::ErrorKind::QuotaExceeded,
+            StreamError::NoOwner | StreamError::LongKey => io::ErrorKind::InvalidInput,
+            StreamError::NoRuntime => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}

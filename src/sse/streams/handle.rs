@@ -1,0 +1,83 @@
+//! One stream, for its readers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::{Method, Request, Response};
+
+use super::end::StreamEnd;
+use super::error::StreamError;
+use super::kept_stream::KeptStream;
+use crate::body::event_body::EventBody;
+use crate::counters::{Counter, count};
+use crate::sse::body::SeatState;
+use crate::sse::hub::request::{self, Last};
+
+/// A stream of [`Streams`](super::Streams), found by its owner and key. Clones are handles to the same stream.
+///
+/// A handle is not a reader: it does not keep the producer running. It keeps the events in memory after the
+/// [time to live](super::StreamsBuilder::ttl).
+#[derive(Clone)]
+pub struct StreamHandle(pub(super) Arc<KeptStream>);
+
+impl StreamHandle {
+    /// Answers a request for the events: all of them, or those after the id in the header `Last-Event-ID`, or else in
+    /// `lastEventId` of the query. Then new events follow. The response ends when the stream has ended and all events
+    /// were delivered. A `HEAD` request gets only the head.
+    ///
+    /// The response is `204 No Content` if the stream has ended and the reader has all events, `503 Service
+    /// Unavailable` with `Retry-After` if there are too many [readers](super::StreamsBuilder::readers).
+    ///
+    /// A reader with an id that is not of this stream, for example of an earlier one with the same key, gets an event
+    /// `gap` with the reason `expired`, then all events.
+    pub fn attach<B>(&self, request: &Request<B>) -> Response<EventBody> {
+        let (hub, headers) = (&self.0.options().hub, request.headers());
+        let last = match request::last_id(headers, request.uri().query()) {
+            Last::None => None,
+            Last::Id(id) => Some(id),
+            Last::Bad => {
+                count(Counter::EventIdsRefused, 1);
+                None
+            }
+        };
+        let gzip = request::accepts_gzip(hub, headers);
+        match self.0.seat(last.as_deref(), gzip) {
+            Ok(_) if request.method() == Method::HEAD => request::head(hub, SeatState::Ended, gzip),
+            Ok(seat) => request::head(hub, seat, gzip),
+            Err(error) => error.response(),
+        }
+    }
+
+    /// Returns a body with all events, or with those after the id `last`; not compressed. For responses other than
+    /// those of [`attach`](Self::attach): set the content type to `text/event-stream`.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Ended`] if the stream has ended and `last` is its last event, or if it has no events;
+    /// [`StreamError::TooManyReaders`].
+    pub fn attach_from(&self, last: Option<&str>) -> Result<EventBody, StreamError> {
+        self.0.seat(last, false).map(EventBody::new)
+    }
+
+    /// Ends the stream as [`StreamEnd::Stopped`], unless it has ended, and cancels its producer. The events stay
+    /// readable for the [time to live](super::StreamsBuilder::ttl).
+    pub fn stop(&self) {
+        self.0.finish(StreamEnd::Stopped);
+    }
+
+    /// Returns how the stream has ended. `None` while its producer runs.
+    pub fn end(&self) -> Option<StreamEnd> {
+        self.0.end()
+    }
+
+    /// Waits for the end of the stream. Cancel safe.
+    pub async fn ended(&self) -> StreamEnd {
+        self.0.ended().await
+    }
+}
+
+impl fmt::Debug for StreamHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StreamHandle").field(&self.0).finish()
+    }
+}

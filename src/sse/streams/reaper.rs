@@ -1,0 +1,50 @@
+//! One task that ends and forgets all streams in time.
+
+use std::sync::{Arc, Weak};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use super::table::StreamsShared;
+
+/// Tells the task about a new stream. Starts it if it does not run.
+pub(super) fn watch(streams: &Arc<StreamsShared>, runtime: &Handle) {
+    // Spawned without the lock, because a runtime that ends drops the task at once.
+    if std::mem::replace(&mut streams.table().reaps, true) {
+        streams.wakes.notify_one();
+        return;
+    }
+    let mut reaper = Reaper { streams: Arc::downgrade(streams), ended: false };
+    let wakes = Arc::clone(&streams.wakes);
+    drop(runtime.spawn(async move { reaper.run(&wakes).await }));
+}
+
+/// The task. Dropped before it has ended if its runtime ends; the next stream then starts another one.
+struct Reaper {
+    streams: Weak<StreamsShared>,
+    ended: bool,
+}
+
+impl Reaper {
+    async fn run(&mut self, wakes: &Notify) {
+        // Ends when the last handle is dropped, too.
+        while let Some(next) = self.streams.upgrade().map(|streams| streams.reap(Instant::now())) {
+            let Some(next) = next else {
+                self.ended = true;
+                return;
+            };
+            // An error means that a stream is due.
+            let _ = timeout_at(next, wakes.notified()).await;
+            tokio::task::consume_budget().await;
+        }
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        if let Some(streams) = self.streams.upgrade().filter(|_| !self.ended) {
+            streams.table().reaps = false;
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The producer of a stream: what it sends with, and its task.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+
+use super::end::StreamEnd;
+use super::kept_stream::KeptStream;
+use crate::counters::log;
+use crate::sse::SendError;
+use crate::sse::event::{Event, EventId};
+
+/// Sends the events of a stream, for the producer that [`Streams::get_or_start`](super::Streams::get_or_start) starts.
+///
+/// Clones send into the same stream. The future of the producer is dropped when the stream is cancelled. Tasks and
+/// threads that the producer has started are not: they have a clone, and end when a send fails, or when
+/// [`cancelled`](Self::cancelled) is ready.
+#[derive(Clone)]
+pub struct StreamSender(pub(super) Arc<KeptStream>);
+
+impl StreamSender {
+    /// Sends an event to all readers, and keeps it for later ones. The stream assigns the id. Works on any thread, and
+    /// never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Closed`] if the stream has ended; [`SendError::TooLarge`] if the event exceeds the
+    /// [maximum](super::StreamsBuilder::bytes), which ends the stream; [`SendError::IdNotOurs`] and
+    /// [`SendError::InvalidName`] for an invalid event.
+    pub fn send(&self, event: Event) -> Result<EventId, SendError> {
+        self.0.send(&event)
+    }
+
+    /// Waits for the end of the stream. Cancel safe.
+    pub async fn cancelled(&self) {
+        self.0.ended().await;
+    }
+
+    /// Returns whether the stream has ended.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.end().is_some()
+    }
+}
+
+impl fmt::Debug for StreamSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StreamSender").field(&self.0).finish()
+    }
+}
+
+/// A stream whose producer runs. A producer that is dropped or panics before its end has failed.
+pub(super) struct Running(pub(super) Arc<KeptStream>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.finish(StreamEnd::Failed);
+    }
+}
+
+pin_project! {
+    /// The task of a producer.
+    pub(super) struct Producing<F> {
+        // Dropped before the stream ends.
+        #[pin]
+        producer: F,
+        running: Running,
+    }
+}
+
+impl<F> Producing<F> {
+    pub(super) fn new(producer: F, running: Running) -> Self {
+        Self { producer, running }
+    }
+}
+
+impl<F, E> Future for Producing<F>
+where
+    F: Future<Output = Result<(), E>>,
+    E: fmt::Display,
+{
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        match ready!(this.producer.poll(cx)) {
+            Ok(()) => {
+                this.running.0.finish(StreamEnd::Complete);
+            }
+            Err(error) => {
+                if this.running.0.finish(StreamEnd::Failed) {
+                    log::producer_failed(&error);
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+}

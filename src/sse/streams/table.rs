@@ -1,0 +1,127 @@
+//! The streams by name, and the queue of their checks.
+//!
+//! Each stream is in the queue once, by the time of its next check. A check is never later than the shortest of the
+//! times that a reader or a producer may start, so neither changes the queue.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::end::StreamEnd;
+use super::kept_stream::{KeptStream, Setup};
+use crate::sse::lock::lock;
+
+/// Number of streams that are checked before other tasks may run.
+const AT_ONCE: usize = 256;
+
+/// The streams of all handles of a [`Streams`](super::Streams).
+pub(super) struct StreamsShared {
+    pub(super) setup: Arc<Setup>,
+    pub(super) table: Mutex<Table>,
+    /// Wakes the task that checks the streams.
+    pub(super) wakes: Arc<Notify>,
+}
+
+/// The streams by name, and the queue of their checks.
+#[derive(Default)]
+pub(super) struct Table {
+    streams: HashMap<Arc<[u8]>, Arc<KeptStream>>,
+    due: BinaryHeap<Due>,
+    /// Whether the task runs. It does while there are streams.
+    pub(super) reaps: bool,
+}
+
+struct Due {
+    at: Instant,
+    stream: Arc<KeptStream>,
+}
+
+/// The earliest is the greatest.
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.at.cmp(&self.at)
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Due {}
+
+impl Table {
+    pub(super) fn find(&self, name: &[u8]) -> Option<Arc<KeptStream>> {
+        self.streams.get(name).map(Arc::clone)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub(super) fn into_streams(self) -> impl Iterator<Item = Arc<KeptStream>> {
+        self.streams.into_values()
+    }
+
+    pub(super) fn add(&mut self, stream: &Arc<KeptStream>) {
+        self.streams.insert(Arc::clone(&stream.name), Arc::clone(stream));
+        self.check_at(stream.first_check(), Arc::clone(stream));
+    }
+
+    fn check_at(&mut self, at: Instant, stream: Arc<KeptStream>) {
+        self.due.push(Due { at, stream });
+    }
+
+    /// Returns a stream whose check is due.
+    fn take_due(&mut self, now: Instant) -> Option<Arc<KeptStream>> {
+        self.due.peek().filter(|due| due.at <= now)?;
+        self.due.pop().map(|due| due.stream)
+    }
+}
+
+impl StreamsShared {
+    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+        lock(&self.table)
+    }
+
+    /// Checks the streams that are due. Returns when the next one is; `None` if there are no streams.
+    pub(super) fn reap(&self, now: Instant) -> Option<Instant> {
+        for _ in 0..AT_ONCE {
+            let Some(stream) = self.table().take_due(now) else { break };
+            match stream.check(now) {
+                Some(at) => self.table().check_at(at, stream),
+                None => {
+                    self.table().streams.remove(&stream.name);
+                }
+            }
+        }
+        let mut table = self.table();
+        let next = table.due.peek().map(|due| due.at);
+        if next.is_none() {
+            table.reaps = false;
+            // Their memory is given back.
+            (table.streams, table.due) = Default::default();
+        }
+        next
+    }
+}
+
+impl Drop for StreamsShared {
+    fn drop(&mut self) {
+        let table = std::mem::take(&mut *self.table());
+        for stream in table.into_streams() {
+            stream.finish(StreamEnd::Stopped);
+        }
+        self.wakes.notify_one();
+    }
+}

@@ -1,0 +1,53 @@
+//! `sse::Streams`: streams with a key, which outlive their readers.
+
+mod memory;
+mod owners;
+mod readers;
+#[cfg(feature = "server")]
+mod resumed;
+#[cfg(all(tls, feature = "server"))]
+mod served;
+mod times;
+
+use std::convert::Infallible;
+
+use millstream::sse::{Event, StreamHandle, StreamSender, Streams};
+use tokio::sync::mpsc;
+
+use crate::parse::{Hand, Seen};
+
+/// What a producer sends next. It ends when this is dropped.
+struct Tell(mpsc::Sender<String>);
+
+impl Tell {
+    fn send(&self, data: impl Into<String>) {
+        self.0.try_send(data.into()).unwrap();
+    }
+}
+
+/// A stream whose producer sends what the test says.
+fn started(streams: &Streams, key: &str) -> (StreamHandle, Tell) {
+    let (tell, mut told) = mpsc::channel::<String>(1000);
+    let producer = |sender: StreamSender| async move {
+        while let Some(data) = told.recv().await {
+            sender.send(Event::new().data(data)).unwrap();
+        }
+        Ok::<_, Infallible>(())
+    };
+    (streams.get_or_start(key, "alice", producer).unwrap(), Tell(tell))
+}
+
+fn hand(stream: &StreamHandle, last: Option<&str>) -> Hand {
+    Hand::new(stream.attach_from(last).unwrap())
+}
+
+/// Lets all tasks run that can.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn data(seen: &[Seen]) -> Vec<&str> {
+    seen.iter().map(|seen| &*seen.data).collect()
+}
