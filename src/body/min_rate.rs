@@ -199,7 +199,7 @@ impl Wake for Wakes {
 /// Error of a body that is slower than its [`min_rate`].
 ///
 /// It is the error of the body, boxed. To find it under the error of a framework, follow [`source`](Error::source) and
-/// [downcast](<dyn Error>::downcast_ref). [`io::Error`] is made of it with [`io::ErrorKind::TimedOut`].
+/// downcast. [`io::Error`] is made of it with [`io::ErrorKind::TimedOut`].
 #[derive(Debug)]
 pub struct MinRateError {
     bytes: u64,

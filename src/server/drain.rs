@@ -26,6 +26,20 @@ pub struct Drained {
 }
 
 impl Drained {
+    /// Adds a connection that has ended during the drain.
+    pub(super) fn add(&mut self, conn_state: &ConnState) {
+        match conn_state.was_notified() {
+            true => self.notified += 1,
+            false => self.finished += 1,
+        }
+        self.connections += 1;
+    }
+
+    pub(super) fn add_aborted(&mut self) {
+        self.aborted += 1;
+        self.connections += 1;
+    }
+
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             connections: self.connections + other.connections,

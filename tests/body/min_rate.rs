@@ -234,7 +234,7 @@ fn frames_that_are_ready_need_no_timer_and_pass_unchanged() {
 fn an_upload_that_stops() {
     on_both(|| async {
         let addr = http::start(|request| async {
-            let body = min_rate(request.into_body(), 1000, ms(100));
+            let body = min_rate(request.into_body(), 1000, ms(1000));
             let error = body.collect().await.unwrap_err().downcast::<MinRateError>().unwrap();
             let error = io::Error::from(*error);
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -266,7 +266,7 @@ fn a_download_that_stops() {
         .await;
         let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(Connector::new());
         let response = client.get(format!("http://{addr}/").parse().unwrap()).await.unwrap();
-        let body = min_rate(response.into_body(), 1000, ms(100));
+        let body = min_rate(response.into_body(), 1000, ms(1000));
         let error: BoxError = body.collect().await.unwrap_err();
         assert!(error.is::<MinRateError>());
         assert!(error.to_string().starts_with("the body yielded 5 bytes in "), "{error}");

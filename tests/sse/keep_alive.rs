@@ -416,7 +416,7 @@ fn a_runtime_without_timers_has_no_comments() {
 #[test]
 fn a_body_adds_little() {
     // And 40 bytes in the list of those that wait.
-    assert_eq!(size_of::<KeepAlive<()>>(), 56);
+    assert_eq!(size_of::<KeepAlive<()>>(), 64);
 }
 
 /// The inner body is dropped with its wrapper.

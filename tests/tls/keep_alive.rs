@@ -12,9 +12,9 @@ fn silent_streams_get_comments_over_both_protocols() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let service = tower::service_fn(|_: Request<RequestBody>| async {
-            sleep(Duration::from_millis(300)).await;
+            sleep(Duration::from_millis(1000)).await;
             let events = futures_util::stream::unfold(0, async |n| {
-                sleep(Duration::from_millis(300)).await;
+                sleep(Duration::from_millis(1000)).await;
                 (n < 2).then_some((Ok::<_, Infallible>(Frame::data(Bytes::from(format!("data: {n}\n\n")))), n + 1))
             });
             let response = Response::builder().header(header::CONTENT_TYPE, "text/event-stream");

@@ -29,6 +29,8 @@ pub(crate) struct Parser {
     line: Vec<u8>,
     /// Whether the last line ended with CR, which a LF may follow.
     after_cr: bool,
+    /// Whether a line has been read. A byte order mark may precede the first one.
+    has_begun: bool,
     event: Option<Parsed>,
 }
 
@@ -64,6 +66,8 @@ impl Parser {
 
     /// Reads a line. Returns an event if it ends one.
     fn line(&mut self, line: &str) -> Option<Parsed> {
+        let is_first = !mem::replace(&mut self.has_begun, true);
+        let line = line.strip_prefix('\u{feff}').filter(|_| is_first).unwrap_or(line);
         if line.is_empty() {
             let mut event = self.event.take()?;
             // An event without data is none.
@@ -95,7 +99,8 @@ mod tests {
 
     #[test]
     fn events_are_the_same_however_they_are_cut() {
-        let text = ": ping\n\ndata: a\n\ndata:b\r\ndata: c\r\nid: 7\r\n\r\nevent: x\rdata:  d\r\revent: none\n\ndata\n\ndata: ü";
+        let text =
+            "\u{feff}data: a\n\ndata:b\r\ndata: c\r\nid: 7\r\n\r\nevent: x\rdata:  d\r\revent: none\n\ndata\n\ndata: ü";
         let expected = [parsed("a", ""), parsed("b\nc", ""), parsed(" d", "x"), parsed("", "")];
         for len in 1..text.len() {
             let mut parser = Parser::default();

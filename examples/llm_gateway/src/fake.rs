@@ -82,7 +82,7 @@ async fn complete(
     if request.stream {
         return Ok(([(CONTENT_TYPE, "text/event-stream")], streamed(&fake, in_progress, &answer)).into_response());
     }
-    sleep(fake.think + fake.pace * answer.tokens.len() as u32).await;
+    sleep(fake.think.saturating_add(fake.pace.saturating_mul(answer.tokens.len() as u32))).await;
     Ok(([(CONTENT_TYPE, "application/json")], answer.whole()).into_response())
 }
 

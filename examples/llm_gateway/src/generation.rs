@@ -23,6 +23,14 @@ use crate::upstream::Upstreams;
 /// The field with the id of a generation.
 pub(crate) const GENERATION_ID: HeaderName = HeaderName::from_static("x-generation-id");
 
+/// Shortest time without readers. The first one attaches after the start.
+const GRACE_LEAST: Duration = Duration::from_secs(1);
+/// Answers that are kept.
+const STREAMS: usize = 2000;
+/// Events of the longest answer, and their bytes. An event of one token has about 250.
+const EVENTS: usize = 200_000;
+const BYTES: usize = 64 << 20;
+
 const DONE: &str = "[DONE]";
 
 /// The comment of an idle stream, and the same without the empty line.
@@ -42,8 +50,13 @@ struct Running {
 
 impl Generations {
     pub(crate) fn new(grace: Duration, ping: Duration, ttl: Duration) -> Self {
-        let streams = Streams::builder().abandoned(grace).keep_alive(ping).ttl(ttl).past_layers(true).build();
-        Self { streams, running: Arc::default() }
+        let streams = Streams::builder()
+            .streams(STREAMS)
+            .events(EVENTS)
+            .bytes(BYTES)
+            .abandoned(grace.max(GRACE_LEAST))
+            .keep_alive(ping);
+        Self { streams: streams.ttl(ttl).past_layers(true).build(), running: Arc::default() }
     }
 
     /// Starts a generation from the events of an upstream, and answers with them. `permit` is dropped at its end.
@@ -139,7 +152,7 @@ async fn relay(upstreams: &Upstreams, body: Body, sender: &StreamSender) -> Resu
     match pass(upstreams, body, sender).await {
         Ok(body) => {
             // The rest of the framing, so that the connection can be used again.
-            tokio::spawn(timeout(Duration::from_secs(1), body.collect()));
+            tokio::spawn(timeout(Duration::from_secs(1), discard(body)));
             Ok(())
         }
         Err(error) => {
@@ -147,6 +160,19 @@ async fn relay(upstreams: &Upstreams, body: Body, sender: &StreamSender) -> Resu
             let _ = sender.send(Event::new().data(error.json()));
             Err(error.message().to_owned())
         }
+    }
+}
+
+/// Most bytes behind the last event for which a connection is kept.
+const REST_MAX: usize = 64 << 10;
+
+/// Reads what is left of a body. A long rest is dropped with its connection.
+async fn discard(mut body: Body) {
+    let mut left = REST_MAX;
+    while let Some(Ok(frame)) = body.frame().await {
+        let len = frame.data_ref().map_or(0, Bytes::len);
+        let Some(rest) = left.checked_sub(len) else { return };
+        left = rest;
     }
 }
 

@@ -52,6 +52,7 @@ pub(crate) struct Key {
 
 impl Key {
     fn new(name: String, secret: String, limit: usize) -> Arc<Self> {
+        let limit = limit.min(Semaphore::MAX_PERMITS);
         Arc::new(Self { name, secret, limit, permits: Arc::new(Semaphore::new(limit)) })
     }
 

@@ -39,6 +39,8 @@ pub(in crate::server) struct ConnState {
     /// Whether the last response is complete and further bytes of the client are discarded.
     lingers: AtomicBool,
     ended: AtomicBool,
+    /// Whether the task ended during the drain of the server.
+    drained: AtomicBool,
     /// The number of requests after which the connection should hibernate: free the memory that it needs only during a
     /// request. 0: it should not.
     hibernate_after: AtomicU32,
@@ -87,6 +89,7 @@ impl ConnState {
             late_after: AtomicU32::new(0),
             lingers: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            drained: AtomicBool::new(false),
             hibernate_after: AtomicU32::new(0),
             waker: Mutex::new(None),
             permit: Mutex::new(Some(permit)),
@@ -246,6 +249,15 @@ impl ConnState {
         let is_over = self.release_if_closed();
         self.ended.store(true, Ordering::Release);
         is_over
+    }
+
+    /// Records that the task ends during the drain of the server. Called before [`end`](Self::end).
+    pub(in crate::server) fn mark_drained(&self) {
+        self.drained.store(true, Ordering::Release);
+    }
+
+    pub(in crate::server) fn is_drained(&self) -> bool {
+        self.drained.load(Ordering::Acquire)
     }
 
     /// Returns whether the task has ended and the socket is closed. The connection no longer counts then.

@@ -201,7 +201,7 @@ impl Entry {
                 conn_state.abort();
             }
             // During a drain a slow connection has until the deadline.
-            CheckVerdict::Unheeded if until.is_none() || facts.phase > ShutdownPhase::Finish => conn_state.abort(),
+            CheckVerdict::Unheeded if deadline.is_none() || facts.phase > ShutdownPhase::Finish => conn_state.abort(),
             CheckVerdict::HeadLate { begun } => {
                 count(Counter::HeadsTooSlow, 1);
                 match begun {
@@ -261,11 +261,9 @@ impl Entry {
     pub(super) fn add_to(&self, drained: &mut Drained) {
         match self.drained {
             // It ended before the drain.
-            Drain::No => return,
-            Drain::Waits if self.conn_state.was_notified() => drained.notified += 1,
-            Drain::Waits => drained.finished += 1,
-            Drain::Aborted => drained.aborted += 1,
+            Drain::No if !self.conn_state.is_drained() => {}
+            Drain::No | Drain::Waits => drained.add(&self.conn_state),
+            Drain::Aborted => drained.add_aborted(),
         }
-        drained.connections += 1;
     }
 }

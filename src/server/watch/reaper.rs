@@ -1,7 +1,7 @@
 //! A task that checks all connections of a server against the limits, and drains them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub(in crate::server) struct ServerShared {
     pub(in crate::server) limiter: Arc<ConnLimiter>,
     state: Mutex<ReaperState>,
     running: AtomicUsize,
+    /// Whether the drain has begun.
+    drains: AtomicBool,
     changed: Notify,
 }
 
@@ -41,15 +43,23 @@ struct ReaperState {
     new: HashMap<usize, Arc<ConnState>>,
     /// Connections that ended before the reaper saw them, since its last check.
     ended: usize,
+    /// Those of them that ended during the drain.
+    drained: Drained,
     /// Whether the reaper waits for a connection.
     sleeps: bool,
 }
 
 impl ServerShared {
     pub(in crate::server) fn new(limits: Limits, protocols: Arc<Protocols>, limiter: Arc<ConnLimiter>) -> Arc<Self> {
-        let state = Mutex::new(ReaperState { stage: Stage::Serves, new: HashMap::new(), ended: 0, sleeps: false });
-        let (running, changed) = (AtomicUsize::new(0), Notify::new());
-        Arc::new(Self { limits: Arc::new(limits), protocols, limiter, state, running, changed })
+        let state = Mutex::new(ReaperState {
+            stage: Stage::Serves,
+            new: HashMap::new(),
+            ended: 0,
+            drained: Drained::default(),
+            sleeps: false,
+        });
+        let (running, drains, changed) = (AtomicUsize::new(0), AtomicBool::new(false), Notify::new());
+        Arc::new(Self { limits: Arc::new(limits), protocols, limiter, state, running, drains, changed })
     }
 
     /// Adds a connection, to be checked until it is over. Its task holds the returned value.
@@ -70,6 +80,7 @@ impl ServerShared {
     /// Ends all connections within `patience`.
     pub(in crate::server) fn drain(&self, patience: Duration) {
         let since = Instant::now();
+        self.drains.store(true, Ordering::Release);
         lock(&self.state).stage = Stage::Drains { since, deadline: after(since, patience) };
         self.changed.notify_one();
     }
@@ -95,9 +106,8 @@ impl ServerShared {
     }
 
     fn tick(&self) -> Duration {
-        let Limits { head_time, body_progress, write_stall, keep_alive, ref age, .. } = *self.limits;
-        let age = age.as_ref().map_or(Duration::MAX, |(ages, _)| ages.spread().least());
-        let shortest = head_time.min(body_progress).min(write_stall).min(keep_alive).min(age);
+        let Limits { head_time, body_progress, write_stall, keep_alive, .. } = *self.limits;
+        let shortest = head_time.min(body_progress).min(write_stall).min(keep_alive);
         (shortest / 4).clamp(TICK_MIN, TICK)
     }
 }
@@ -111,11 +121,19 @@ pub(in crate::server) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        let drains = self.shared.drains.load(Ordering::Acquire);
+        if drains {
+            self.conn_state.mark_drained();
+        }
         // Between two checks, thousands of short connections may end.
         if self.conn_state.end() {
             let mut state = lock(&self.shared.state);
-            let forgotten = state.new.remove(&Arc::as_ptr(&self.conn_state).addr());
-            state.ended += usize::from(forgotten.is_some());
+            if state.new.remove(&Arc::as_ptr(&self.conn_state).addr()).is_some() {
+                state.ended += 1;
+                if drains {
+                    state.drained.add(&self.conn_state);
+                }
+            }
         }
         // A server that drains does not wait for the next check.
         if self.shared.running.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -138,6 +156,7 @@ pub(in crate::server) async fn reaper(shared: Arc<ServerShared>) -> Drained {
                 Stage::Serves => shared.changed.notified().await,
                 Stage::Left => return drained,
                 Stage::Drains { since, .. } => {
+                    drained = drained.and(lock(&shared.state).drained);
                     drained.duration = since.elapsed();
                     return drained;
                 }

@@ -85,14 +85,11 @@ impl Comments {
         if self.period.is_none() || data.is_empty() {
             return Some(data);
         }
-        let data = self.boundary.pass(data);
-        if data.is_empty() {
-            return None;
-        }
         if let Some(member) = &mut self.member {
             member.had_frame();
         }
-        Some(data)
+        let data = self.boundary.pass(data);
+        (!data.is_empty()).then_some(data)
     }
 
     fn end(&mut self) {

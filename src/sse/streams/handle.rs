@@ -37,12 +37,17 @@ impl StreamHandle {
             Last::Id(id) => Some(id),
             Last::Bad => {
                 count(Counter::EventIdsRefused, 1);
-                None
+                // As an id that is not of this stream.
+                Some(String::new())
             }
         };
         let gzip = request::accepts_gzip(hub, headers);
-        match self.0.seat(last.as_deref(), gzip) {
-            Ok(_) if request.method() == Method::HEAD => request::head(hub, SeatState::Ended, gzip),
+        // A request for the head is not a reader.
+        let seat = match *request.method() {
+            Method::HEAD => self.0.check_news(last.as_deref()).map(|()| SeatState::Ended),
+            _ => self.0.seat(last.as_deref(), gzip),
+        };
+        match seat {
             Ok(seat) => request::head(hub, seat, gzip),
             Err(error) => error.response(),
         }

@@ -212,18 +212,15 @@ impl KeptStream {
         Some(now + options.ttl)
     }
 
+    /// Fails if the stream has ended, and a reader behind the event with the id `last` has all events.
+    pub(super) fn check_news(&self, last: Option<&str>) -> Result<(), StreamError> {
+        lock(&self.state).place(self.epoch, last).map(drop)
+    }
+
     /// Adds a reader behind the event with the id `last`, or at the first one.
     pub(super) fn seat(self: &Arc<Self>, last: Option<&str>, gzip: bool) -> Result<SeatState, StreamError> {
         let mut state = lock(&self.state);
-        let head = state.store.next();
-        let (next, gap) = match last.map(|id| EventId::number_of(self.epoch, id)) {
-            None => (0, None),
-            Some(Some(number)) if number < head => (number + 1, None),
-            Some(_) => (0, Some(Gap::expired(None))),
-        };
-        if state.end.is_some() && next >= head {
-            return Err(StreamError::Ended);
-        }
+        let (head, (next, gap)) = (state.store.next(), state.place(self.epoch, last)?);
         let hub = match &state.hub {
             Some(hub) => Arc::clone(hub),
             None => {
@@ -245,6 +242,20 @@ impl KeptStream {
 }
 
 impl StreamState {
+    /// Returns the number of the first event behind the id `last`, and the gap before it.
+    fn place(&self, epoch: u32, last: Option<&str>) -> Result<(u64, Option<Gap>), StreamError> {
+        let head = self.store.next();
+        let place = match last.map(|id| EventId::number_of(epoch, id)) {
+            None => (0, None),
+            Some(Some(number)) if number < head => (number + 1, None),
+            Some(_) => (0, Some(Gap::expired(None))),
+        };
+        match self.end {
+            Some(_) if place.0 >= head => Err(StreamError::Ended),
+            _ => Ok(place),
+        }
+    }
+
     /// Adds an event. Returns the hub whose readers are to be woken.
     fn push(&mut self, event: Vec<u8>) -> Option<Arc<HubShared>> {
         self.store.push(&event);

@@ -20,7 +20,18 @@ pub(super) fn watch(streams: &Arc<StreamsShared>, runtime: &Handle) {
     drop(runtime.spawn(async move { reaper.run(&wakes).await }));
 }
 
-/// The task. Dropped before it has ended if its runtime ends; the next stream then starts another one.
+/// Starts the task if there are streams that it does not check, because its runtime has ended.
+pub(super) fn watch_again(streams: &Arc<StreamsShared>, runtime: &Handle) {
+    let is_left = {
+        let table = streams.table();
+        !table.reaps && table.len() > 0
+    };
+    if is_left {
+        watch(streams, runtime);
+    }
+}
+
+/// The task. Dropped before it has ended if its runtime ends; the next call then starts another one.
 struct Reaper {
     streams: Weak<StreamsShared>,
     ended: bool,

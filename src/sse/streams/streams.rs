@@ -77,8 +77,8 @@ use crate::body::event_body::EventBody;
 ///
 /// # End of a stream
 ///
-/// A response ends after the last event of the stream; [`StreamEnd`] tells how a stream ends, and which event says so.
-/// An `EventSource` reconnects after any end of a response. With the id of the last event it then gets `204 No
+/// A response ends after the last event of the stream; [`StreamEnd`](super::StreamEnd) tells how, and which event
+/// says so. An `EventSource` reconnects after any end of a response. With the id of the last event it then gets `204 No
 /// Content`, upon which it [gives up](https://html.spec.whatwg.org/multipage/server-sent-events.html#the-eventsource-interface),
 /// and after the [time to live](StreamsBuilder::ttl) `404 Not Found`, with the same effect. A response that ends
 /// because its server [drains](crate::server::Server::drain) ends earlier: the reader then continues where it was.
@@ -128,9 +128,10 @@ impl Streams {
     /// future as a task. Of concurrent calls for a key one starts the producer. A stream that has ended is returned as
     /// it is until its [time to live](StreamsBuilder::ttl) is over, so a new attempt needs a new key.
     ///
-    /// The stream ends when the future is ready. With an error it ends as [`StreamEnd::Failed`]; the text of the error
-    /// goes to the operator (feature `tracing`) and not to readers. The future is dropped when the stream is cancelled:
-    /// by [`stop`](Self::stop), without readers, or by its age.
+    /// The stream ends when the future is ready. With an error it ends as
+    /// [`StreamEnd::Failed`](super::StreamEnd::Failed); the text of the error goes to the operator (feature `tracing`)
+    /// and not to readers. The future is dropped when the stream is cancelled: by [`stop`](Self::stop), without
+    /// readers, or by its age.
     ///
     /// # Errors
     ///
@@ -147,6 +148,10 @@ impl Streams {
         E: fmt::Display,
     {
         let name = owner.into().name(key)?;
+        let runtime = Handle::try_current();
+        if let Ok(runtime) = &runtime {
+            reaper::watch_again(&self.0, runtime);
+        }
         let (stream, runtime) = {
             let mut table = self.0.table();
             if let Some(stream) = table.find(&name) {
@@ -155,7 +160,7 @@ impl Streams {
             if table.len() >= self.0.setup.options.streams {
                 return Err(StreamError::Full);
             }
-            let runtime = Handle::try_current().map_err(|_| StreamError::NoRuntime)?;
+            let runtime = runtime.map_err(|_| StreamError::NoRuntime)?;
             let stream = Arc::new(KeptStream::new(&self.0.setup, name));
             table.add(&stream);
             (stream, runtime)

@@ -7,7 +7,7 @@ use crate::spread::Spread;
 /// Ticks in the period of comments, so that a comment is sent after half to all of it.
 const TICKS: u32 = 2;
 /// Shortest and longest time between two looks for the age of readers, and their number in the shortest age.
-const AGE_TICK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+const AGE_TICK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
 const AGE_TICKS: u32 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(beat(Some(15 * SECOND), Some(60 * SECOND)), Beat { period: Some(SECOND), silence: 15 });
         assert_eq!(beat(Some(SECOND), Some(60 * SECOND)), Beat { period: Some(SECOND / 2), silence: 2 });
         assert_eq!(beat(None, Some(2 * SECOND)), Beat { period: Some(SECOND / 4), silence: u64::MAX });
-        assert_eq!(beat(None, Some(Duration::ZERO)).period, Some(SECOND / 100));
+        assert_eq!(beat(None, Some(Duration::ZERO)).period, Some(SECOND / 4));
         assert_eq!(beat(Some(Duration::from_nanos(1)), None), Beat { period: Some(SECOND / 1000), silence: 2 });
     }
 

@@ -23,7 +23,7 @@ use testkit::HANGS;
 use testkit::http::{Answer, Raw, boxed, h2_over, on_both, request, whole};
 use testkit::serving::serve;
 
-const AGE: Duration = Duration::from_millis(400);
+const AGE: Duration = Duration::from_millis(1500);
 
 #[derive(Default)]
 struct Scene {

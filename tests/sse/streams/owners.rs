@@ -118,6 +118,7 @@ async fn readers_have_a_maximum_and_heads_need_no_place() {
     );
     let answer = stream.attach(&Request::new(()));
     assert_eq!((answer.status().as_u16(), answer.headers().contains_key("retry-after")), (503, true));
+    assert_eq!(stream.attach(&head).status(), 200);
     drop(reader);
     assert_eq!(stream.attach(&Request::new(())).status(), 200);
 }

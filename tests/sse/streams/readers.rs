@@ -225,13 +225,16 @@ fn a_runtime_that_ends_ends_its_streams() {
     let stream = first.block_on(async { started(&streams, "a").0 });
     drop(first);
     assert_eq!(stream.end(), Some(StreamEnd::Failed));
-    // The next stream starts the task that watches over them again.
+    // The next call starts the task that watches over them again.
     second.block_on(async {
+        let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        assert_eq!(started(&streams, "a").0.end(), Some(StreamEnd::Failed));
+        assert_eq!(tasks(), 1);
         let (other, tell) = started(&streams, "b");
         drop(tell);
         other.ended().await;
         settle().await;
-        assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 1);
+        assert_eq!(tasks(), 1);
     });
 }
 

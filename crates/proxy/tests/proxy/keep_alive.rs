@@ -107,7 +107,7 @@ fn a_relay_that_ends_silent_connections_ends_no_stream() {
         let upstream = start(|_| {
             let events = stream::unfold(0, async |n| {
                 if n > 0 {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    tokio::time::sleep(Duration::from_secs(3)).await;
                 }
                 (n < 3).then_some((Ok::<_, io::Error>(Frame::data(Bytes::from(format!("data: {n}\n\n")))), n + 1))
             });

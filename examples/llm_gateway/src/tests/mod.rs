@@ -32,7 +32,7 @@ async fn events_pass_on_as_they_come() {
     asked.raw(&format!("{}\r\n\r\ndata: [DONE]\n\n", &chunk(4)[5..]));
     assert!(answer.event().await.contains(&chunk(4)));
     assert!(answer.event().await.starts_with("data: [DONE]\nid: "));
-    assert_eq!(answer.rest().await, "retry: 1000\n\n");
+    assert_eq!(answer.rest().await, "");
     until(|| gate.is_idle(), "the generation has ended").await;
 }
 
@@ -90,7 +90,7 @@ async fn a_reader_in_the_middle_gets_exactly_the_rest() {
         let last = from.checked_sub(1).map(|n| id(&events[n]));
         let fields: Vec<_> = last.iter().map(|id| ("last-event-id", id.as_str())).collect();
         let rest = gate.get(&path, ALICE, &fields).await.rest().await;
-        assert_eq!(rest, format!("{}retry: 1000\n\n", events[from..].concat()), "from {from}");
+        assert_eq!(rest, events[from..].concat(), "from {from}");
     }
     // An EventSource gives up at this status.
     let ended = gate.get(&path, ALICE, &[("last-event-id", &id(&events[100]))]).await;
@@ -137,7 +137,7 @@ async fn another_owner_finds_nothing() {
 #[tokio::test]
 async fn what_nobody_reads_is_cancelled_after_the_grace() {
     let mut upstream = Upstream::start().await;
-    let gate = Gate::before(&[&upstream], &["--grace", "400ms"]).await;
+    let gate = Gate::before(&[&upstream], &["--grace", "3s"]).await;
     let (mut answer, asked) = tokio::join!(gate.ask(ALICE, &prompt("a")), upstream.asked());
     asked.send(&chunk(0));
     answer.event().await;
@@ -146,7 +146,7 @@ async fn what_nobody_reads_is_cancelled_after_the_grace() {
     // Another reader within the grace keeps it, for longer than the grace.
     let mut reader = gate.get(&path, ALICE, &[]).await;
     reader.event().await;
-    tokio::time::sleep(Duration::from_millis(800)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     asked.send(&chunk(1));
     assert!(reader.event().await.contains(&chunk(1)));
     drop(reader);

@@ -34,6 +34,9 @@ pub(super) const BOB: &str = "b0b";
 /// Time after which a test has failed. Nothing is measured.
 const HANGS: Duration = Duration::from_secs(30);
 
+/// Requests and events that wait. A test sends fewer.
+const QUEUE: usize = 256;
+
 pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
     timeout(HANGS, future).await.expect("it takes too long")
 }
@@ -157,7 +160,7 @@ impl Answer {
     }
 
     async fn more(&mut self) -> bool {
-        let Some(frame) = within(self.body.frame()).await else { return false };
+        let Some(frame) = self.body.frame().await else { return false };
         let bytes = frame.expect("a body to its end").into_data().expect("data");
         self.text.push_str(std::str::from_utf8(&bytes).expect("text"));
         true
@@ -165,27 +168,31 @@ impl Answer {
 
     /// Returns what has come, at least something.
     pub(super) async fn bytes(&mut self) -> String {
-        while self.text.is_empty() {
-            assert!(self.more().await, "the end");
-        }
+        assert!(!self.text.is_empty() || within(self.more()).await, "the end");
         std::mem::take(&mut self.text)
     }
 
     /// Returns the next event, with its empty line.
     pub(super) async fn event(&mut self) -> String {
-        loop {
-            if let Some(end) = self.text.find("\n\n") {
-                let rest = self.text.split_off(end + 2);
-                return std::mem::replace(&mut self.text, rest);
+        // Pings are no reason to wait longer.
+        let come = async {
+            while !self.text.contains("\n\n") {
+                assert!(self.more().await, "the end after {:?}", self.text);
             }
-            assert!(self.more().await, "the end after {:?}", self.text);
-        }
+        };
+        within(come).await;
+        let rest = self.text.split_off(self.text.find("\n\n").map_or(0, |end| end + 2));
+        std::mem::replace(&mut self.text, rest)
     }
 
-    /// Returns everything to the end.
+    /// Returns everything to the end, without the time after which to come back, which each response draws.
     pub(super) async fn rest(&mut self) -> String {
-        while self.more().await {}
-        std::mem::take(&mut self.text)
+        within(async { while self.more().await {} }).await;
+        let mut text = std::mem::take(&mut self.text);
+        if let Some(at) = text.rfind("retry: ").filter(|&at| text[at..].ends_with("\n\n")) {
+            text.truncate(at);
+        }
+        text
     }
 
     pub(super) async fn json(&mut self) -> Value {
@@ -196,27 +203,27 @@ impl Answer {
 /// An upstream that leaves its answers to a test.
 pub(super) struct Upstream {
     pub(super) address: SocketAddr,
-    asked: mpsc::UnboundedReceiver<Asked>,
+    asked: mpsc::Receiver<Asked>,
     pub(super) connections: Arc<AtomicUsize>,
 }
 
 /// A request to an upstream. The answer ends when it is dropped.
 pub(super) struct Asked {
     pub(super) body: Value,
-    events: mpsc::UnboundedSender<io::Result<Bytes>>,
+    events: mpsc::Sender<io::Result<Bytes>>,
 }
 
 impl Upstream {
     /// Starts one that answers with events.
     pub(super) async fn start() -> Self {
-        let (tell, asked) = mpsc::unbounded_channel();
+        let (tell, asked) = mpsc::channel(QUEUE);
         let answer = move |request: Request| {
             let tell = tell.clone();
             async move {
                 let body = request.into_body().collect().await.expect("a body").to_bytes();
-                let (events, sent) = mpsc::unbounded_channel();
-                let _ = tell.send(Asked { body: serde_json::from_slice(&body).expect("JSON"), events });
-                let next = |mut sent: mpsc::UnboundedReceiver<_>| async { sent.recv().await.map(|part| (part, sent)) };
+                let (events, sent) = mpsc::channel(QUEUE);
+                let _ = tell.try_send(Asked { body: serde_json::from_slice(&body).expect("JSON"), events });
+                let next = |mut sent: mpsc::Receiver<_>| async { sent.recv().await.map(|part| (part, sent)) };
                 let body = Body::from_stream(stream::unfold(sent, next));
                 ([(CONTENT_TYPE, "text/event-stream")], body).into_response()
             }
@@ -233,7 +240,7 @@ impl Upstream {
     pub(super) async fn dead() -> Self {
         let (listener, address) = listen().await;
         drop(listener);
-        Self { address, asked: mpsc::unbounded_channel().1, connections: Arc::default() }
+        Self { address, asked: mpsc::channel(QUEUE).1, connections: Arc::default() }
     }
 
     pub(super) async fn with(router: Router) -> Self {
@@ -243,7 +250,7 @@ impl Upstream {
             count.fetch_add(1, Ordering::AcqRel);
         });
         tokio::spawn(server.into_future());
-        Self { address, asked: mpsc::unbounded_channel().1, connections }
+        Self { address, asked: mpsc::channel(QUEUE).1, connections }
     }
 
     /// Waits for the next request.
@@ -259,12 +266,12 @@ impl Asked {
     }
 
     pub(super) fn raw(&self, text: &str) {
-        self.events.send(Ok(Bytes::copy_from_slice(text.as_bytes()))).expect("the answer is in progress");
+        self.events.try_send(Ok(Bytes::copy_from_slice(text.as_bytes()))).expect("the answer is in progress");
     }
 
     /// Breaks the connection off.
     pub(super) fn fail(&self) {
-        self.events.send(Err(io::Error::other("broken"))).expect("the answer is in progress");
+        self.events.try_send(Err(io::Error::other("broken"))).expect("the answer is in progress");
     }
 
     /// Waits until the answer is dropped, because the gateway has closed the connection.
