@@ -1,8 +1,8 @@
 //! A body that fails if it is too slow.
 //!
 //! A window counts the bytes of the body, and the time in which the consumer waits for it: from a `Pending` of the body
-//! until the body wakes the consumer, or until the consumer polls again. What the consumer does meanwhile, and how late
-//! it comes, does not count.
+//! until the body wakes the consumer, or until the consumer polls again. Time in which the consumer does
+//! something else does not count.
 //!
 //! Invariants:
 //! 1. A window ends when it has its bytes, and the next one begins. So a body without an error has the rate on average.
@@ -29,7 +29,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// Limits how slow `body` may be: it fails with a [`MinRateError`] if it yields fewer than `rate` bytes a second in
 /// `time`, while its consumer waits for it.
 ///
-/// `body` is that of a request that a service reads, or that of a response that a client reads. Of reqwest, it is
+/// `body` is the body of a request that a service reads, or of a response that a client reads. With reqwest, pass
 /// `http::Response::<reqwest::Body>::from(response).into_body()`.
 ///
 /// The time begins with the first poll. It runs only while the body has nothing ready and the consumer waits, not while
@@ -64,7 +64,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 ///
 /// # Errors
 ///
-/// The error of the body is a boxed `MinRateError`, or that of `body`. Once too slow, the body fails at every poll.
+/// Fails with a boxed `MinRateError`, or with the error of `body`. Once too slow, the body fails at every poll.
 ///
 /// # Panics
 ///

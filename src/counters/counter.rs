@@ -31,7 +31,7 @@ macro_rules! for_all { ($call:ident) => { $call! {
         ActiveRequests => active_requests,
         /// Bytes of leased pool memory, in whole blocks.
         PoolBytes => pool_bytes,
-        /// Streams of `sse::Streams` in memory, with those that have ended.
+        /// Streams of `sse::Streams` in memory, running or ended.
         KeptStreams => kept_streams,
     }
 
@@ -203,7 +203,7 @@ macro_rules! for_all { ($call:ident) => { $call! {
     ReadersAged => readers_aged,
     /// Invalid ids of hub readers, as in `Last-Event-ID`, that were ignored.
     EventIdsRefused => event_ids_refused,
-    /// Comments that kept silent event streams alive: those of hubs, of `sse::KeepAlive`, and of layers and proxies.
+    /// Comments that kept silent event streams alive, sent by hubs, `sse::KeepAlive`, layers and proxies.
     EventComments => event_comments,
     /// Streams of `sse::Streams` whose producers were started.
     StreamsStarted => streams_started,
@@ -213,7 +213,7 @@ macro_rules! for_all { ($call:ident) => { $call! {
     StreamsFailed => streams_failed,
     /// Streams that were stopped.
     StreamsStopped => streams_stopped,
-    /// Streams that were cancelled because nobody read them.
+    /// Streams that were cancelled because they had no readers.
     StreamsAbandoned => streams_abandoned,
     /// Streams that were cancelled because of their age.
     StreamsExpired => streams_expired,

@@ -23,7 +23,7 @@ use crate::sse::KeepAlive;
 pub use early::EarlyBody;
 
 /// Sends comments in event streams that are silent, by [`KeepAlive`], so that load balancers, proxies and clients do not
-/// take their connections for dead. Many cut a connection that is silent for 60 s, such as that of a model that thinks.
+/// take their connections for dead. Many cut a connection that is silent for 60 s, such as the response of a model that thinks.
 ///
 /// ```
 /// use std::time::Duration;

@@ -171,7 +171,7 @@ impl Limits {
     /// Sets the age at which a connection ends, a range from which each gets its own or one time for all, and the time that
     /// its requests then have to finish: no limit. With a range, connections that came together do not leave together.
     ///
-    /// At its age a connection drains as those of a server that [drains](super::Server::drain): it is closed if it is idle,
+    /// At its age a connection drains, as when the server [drains](super::Server::drain): it is closed if it is idle,
     /// HTTP/2 clients receive GOAWAY, the next response of HTTP/1 has `Connection: close`, and endless responses and tasks
     /// with a [`DrainSignal`](super::DrainSignal) are told to end. After the `grace` it is reset.
     ///
@@ -194,7 +194,7 @@ impl Limits {
     ///
     /// They are told one after another, so that their clients do not reconnect together: about 100 in a second, or faster,
     /// so that the last one has a fifth of the deadline to end, and a second at least. With a deadline of 10 s, 3 are told
-    /// within 30 ms, and 800 or more within 8 s. Those of all [cores](super::serve_cores()) count together.
+    /// within 30 ms, and 800 or more within 8 s. The responses of all [cores](super::serve_cores()) count together.
     pub fn drain_spread(mut self, longest: Duration) -> Self {
         self.drain_spread = longest;
         self

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | send events to many readers | [`Hub`] |
 //! | choose what a new or slow reader gets | [`HubBuilder`], [`LagPolicy`] |
-//! | keep an answer that survives a page reload, and stop it when nobody reads | [`Streams`] |
+//! | keep an answer that survives a page reload, and stop it without readers | [`Streams`] |
 //! | build an event | [`Event`] |
 //! | keep events over restarts | [`log::Log`], `log::disk::Disk` (features `fs` and `sse`) |
 //! | share events with other processes | [`log::Log`], `Redis` of the crate `millstream-redis` |

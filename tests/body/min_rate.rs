@@ -73,7 +73,7 @@ async fn a_body_that_stops_or_trickles_fails_and_says_how_much_came() {
     assert_eq!(outcome(&pauses, 10, ms(4000)).await, Ok(120));
 }
 
-/// The first second of a stop is that of the wait, not the end of a period that began before.
+/// A new wait begins a new period.
 #[tokio::test(start_paused = true)]
 async fn a_period_begins_when_the_last_one_has_its_bytes() {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! `KeepAliveLayer`: which responses get comments, and what comes of answers that are late.
+//! `KeepAliveLayer`: responses that get comments, and late answers.
 
 use std::pin::pin;
 use std::sync::Arc;

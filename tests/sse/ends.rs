@@ -127,7 +127,7 @@ fn there_are_as_many_subscribers_as_there_may_be() {
 }
 
 #[test]
-fn those_who_are_refused_come_back_at_different_times() {
+fn refused_readers_come_back_at_different_times() {
     let hub = Hub::builder().subscribers(0).retry(Duration::from_millis(1500)..=Duration::from_secs(5)).build();
     let mut after = [0; 7];
     for _ in 0..100 {

@@ -201,7 +201,7 @@ async fn data_keeps_its_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_poll_gets_one_comment() {
+async fn a_consumer_that_does_not_poll_gets_one_comment() {
     let (_source, mut body) = fed(PERIOD);
     let (woken, waker) = waker();
     assert!(poll(&mut body, &waker).is_pending());
@@ -211,6 +211,22 @@ async fn who_does_not_poll_gets_one_comment() {
     assert!(woken.count() > 0);
     assert_eq!(poll(&mut body, &waker), Poll::Ready(Some(Bytes::from(COMMENT))));
     assert!(poll(&mut body, &waker).is_pending());
+}
+
+/// The stream may be silent inside of its byte order mark, which is held after a comment.
+#[tokio::test(start_paused = true)]
+async fn held_bytes_end_a_silence() {
+    let (source, mut body) = fed(PERIOD);
+    let (_, waker) = waker();
+    assert!(poll(&mut body, &waker).is_pending());
+    silence().await;
+    assert_eq!(poll(&mut body, &waker), Poll::Ready(Some(Bytes::from(COMMENT))));
+    for part in [&b"\xef"[..], b"\xbb\xbf"] {
+        give(&source, part);
+        assert!(poll(&mut body, &waker).is_pending());
+        silence().await;
+    }
+    assert_eq!(poll(&mut body, &waker), Poll::Ready(Some(Bytes::from(COMMENT))));
 }
 
 #[derive(Clone, Debug)]
@@ -415,7 +431,7 @@ fn a_runtime_without_timers_has_no_comments() {
 
 #[test]
 fn a_body_adds_little() {
-    // And 40 bytes in the list of those that wait.
+    // And 40 bytes in the wait list.
     assert_eq!(size_of::<KeepAlive<()>>(), 64);
 }
 

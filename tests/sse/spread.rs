@@ -63,7 +63,7 @@ fn a_drain_ends_readers_one_after_another() {
         let mut ends = readers(&hub, &servers).await;
         let signalled = Instant::now();
         servers.drain();
-        // An event between two ends reaches those that are left.
+        // An event between two ends reaches the readers that are left.
         while hub.stats().subscribers > ALL / 2 {
             hub.send(Event::new().data("more")).unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -87,7 +87,7 @@ fn readers_end_at_their_age() {
         let hub = Hub::builder().gzip(6).max_age(least..=most).build();
         let (servers, before, begun) = (Servers::start(&hub).await, Snapshot::now(), Instant::now());
         let mut ends = readers(&hub, &servers).await;
-        // Those that are written to, and those that are polled, end between two events too.
+        // Direct readers and polled readers end between two events, too.
         while hub.stats().subscribers > 0 {
             hub.send(Event::new().data("more")).unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,4 +1,4 @@
-//! Comments in event streams: those of `KeepAliveLayer`, also before the service has answered.
+//! Comments of `KeepAliveLayer` in event streams, also before the service has answered.
 
 use millstream::middleware::KeepAliveLayer;
 use tokio::time::sleep;

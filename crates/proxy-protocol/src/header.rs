@@ -1,4 +1,4 @@
-//! What a header says.
+//! The contents of a header.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -89,7 +89,7 @@ impl ProxyHeader {
         self.field(UNIQUE_ID)
     }
 
-    /// Returns what the load balancer says of the TLS of the client (`PP2_TYPE_SSL`).
+    /// Returns the TLS properties of the client that the load balancer reports (`PP2_TYPE_SSL`).
     pub fn ssl(&self) -> Option<Ssl<'_>> {
         let (client, verify, subfields) = ssl_fields(self.field(SSL)?)?;
         let text = |kind| str::from_utf8(first(fields(subfields), kind)?).ok();

@@ -22,10 +22,10 @@
 //! # }
 //! ```
 //!
-//! Everything that knows a client by its address then has that of the header: `ConnectInfo`,
+//! All parts that read the address of a client then get the address of the header: `ConnectInfo`,
 //! [`Connection::peer`](millstream::server::Connection::peer), the limits for one address, and layers that trust
-//! networks. The connections are those of the inner listener. What else the header says is in the extensions of each
-//! request, as a [`ProxyHeader`].
+//! networks. The inner listener makes the connections. The extensions of each request hold the
+//! other fields of the header, as a [`ProxyHeader`].
 
 mod events;
 mod fields;

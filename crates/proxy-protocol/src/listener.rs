@@ -35,10 +35,10 @@ const WAITING_MAX: usize = 4096;
 /// |---|---|
 /// | trusted | a header is read and removed; without a valid one, the connection is closed |
 /// | not trusted | are passed on as they are, or closed with [`refuse_others`](Self::refuse_others) |
-/// | without an IP address, as of a Unix socket | like those of trusted peers: who may connect is set by the socket |
+/// | without an IP address, as of a Unix socket | like connections of trusted peers: the permissions of the socket decide which processes connect |
 ///
-/// A header has at most 107 bytes in version 1 and 4096 in version 2. [`ProxyHeader`] tells what is read of it. Its
-/// checksum, if there is one, is compared. A connection that is closed for its header counts in
+/// A header has at most 107 bytes in version 1 and 4096 in version 2. [`ProxyHeader`] lists the fields that are read. A
+/// checksum, if there is one, is verified. A connection that is closed for its header counts in
 /// [`Snapshot::proxy_headers_refused`](millstream::metrics::Snapshot::proxy_headers_refused), and an event of `tracing`
 /// (feature `tracing`) says why; but not if the peer has sent nothing and closes or resets it, as a check of health
 /// does.

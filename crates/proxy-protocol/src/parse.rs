@@ -1,5 +1,4 @@
-//! Headers from bytes. Both versions are from trusted peers, and are read strictly: what is not a header ends the
-//! connection.
+//! Headers from bytes. Both versions come from trusted peers, and are read strictly: other bytes end the connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -46,7 +45,7 @@ fn text(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, Malformed> {
     let line = bytes[..end].strip_suffix(b"\r").and_then(|line| str::from_utf8(line).ok());
     let mut words = line.ok_or("the line of its PROXY header is malformed")?.split(' ').skip(1);
     let addresses = match words.next() {
-        // What follows is ignored.
+        // The rest of the line is ignored.
         Some("UNKNOWN") => None,
         Some("TCP4") => Some(tcp::<Ipv4Addr>(words).ok_or("the IPv4 addresses of its PROXY header are malformed")?),
         Some("TCP6") => Some(tcp::<Ipv6Addr>(words).ok_or("the IPv6 addresses of its PROXY header are malformed")?),

@@ -36,7 +36,7 @@ impl<A> ProxyPeer<A> {
 }
 
 impl<A: PeerAddr> PeerAddr for ProxyPeer<A> {
-    /// Returns the address of the client. If the header has none, that of the other end of the socket; `None` for the
+    /// Returns the address of the client. If the header has none, returns the address of the other end of the socket; `None` for the
     /// client of a Unix socket.
     fn ip(&self) -> Option<IpAddr> {
         match self.addresses() {
@@ -46,7 +46,7 @@ impl<A: PeerAddr> PeerAddr for ProxyPeer<A> {
         }
     }
 
-    /// Adds the [`ProxyHeader`], and what a connection of the client itself would have, such as axum's
+    /// Adds the [`ProxyHeader`], and the values of a direct connection of the client, such as axum's
     /// `ConnectInfo<SocketAddr>`.
     fn identify(&self, handle: &Handle, extensions: &mut Extensions) {
         match self.addresses() {

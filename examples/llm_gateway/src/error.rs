@@ -48,7 +48,7 @@ impl ApiError {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "concurrency_limit", message)
     }
 
-    /// The upstream cannot be reached, or what it sends is wrong.
+    /// The upstream cannot be reached, or its answer is invalid.
     pub(crate) fn upstream(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, "upstream_error", "bad_upstream", message)
     }

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_or_has_no_end_is_refused() {
+    fn invalid_text_and_endless_lines_are_refused() {
         assert!(Parser::default().push(b"data: \xff\n").is_err());
         let mut parser = Parser::default();
         assert!((0..=1024).any(|_| parser.push(&[b'x'; 1024]).is_err()));

@@ -120,7 +120,7 @@ async fn metrics(State(gateway): App, Caller(_key): Caller) -> Response {
     let _ = writeln!(text, "llm_gateway_generations {}", gateway.generations.running());
     let _ = writeln!(text, "# TYPE llm_gateway_requests gauge");
     for key in &gateway.keys.keys {
-        // As Rust writes strings, which is how Prometheus reads those without control characters.
+        // Rust and Prometheus escape strings without control characters in the same way.
         let _ = writeln!(text, "llm_gateway_requests{{key={:?}}} {}", key.name, key.running());
     }
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()

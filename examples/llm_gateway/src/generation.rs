@@ -39,7 +39,7 @@ const COMMENT: (&[u8], &[u8]) = (b":\n\n", b":\n");
 /// All generations of the last minutes.
 pub(crate) struct Generations {
     streams: Streams,
-    /// Those that run, by id.
+    /// Running generations by id.
     running: Arc<Mutex<HashMap<String, Running>>>,
 }
 
@@ -147,7 +147,7 @@ fn lock(running: &Mutex<HashMap<String, Running>>) -> MutexGuard<'_, HashMap<Str
     running.lock().expect("never poisoned")
 }
 
-/// Passes events on as they come. What goes wrong becomes the last event, because the status has been sent.
+/// Passes events on as they come. An error becomes the last event, because the status has been sent.
 async fn relay(upstreams: &Upstreams, body: Body, sender: &StreamSender) -> Result<(), String> {
     match pass(upstreams, body, sender).await {
         Ok(body) => {
@@ -166,7 +166,7 @@ async fn relay(upstreams: &Upstreams, body: Body, sender: &StreamSender) -> Resu
 /// Most bytes behind the last event for which a connection is kept.
 const REST_MAX: usize = 64 << 10;
 
-/// Reads what is left of a body. A long rest is dropped with its connection.
+/// Reads the rest of a body. A long rest is dropped with its connection.
 async fn discard(mut body: Body) {
     let mut left = REST_MAX;
     while let Some(Ok(frame)) = body.frame().await {
@@ -191,7 +191,7 @@ async fn pass(upstreams: &Upstreams, mut body: Body, sender: &StreamSender) -> R
     Err(ApiError::upstream("the answer of the upstream ended before its last event"))
 }
 
-/// Returns the id of a new generation. Without keys it is what protects the answer.
+/// Returns the id of a new generation. Without keys the id protects the answer.
 fn new_id() -> Result<String, ApiError> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|error| ApiError::upstream(format!("there are no random numbers: {error}")))?;

@@ -1,4 +1,4 @@
-//! Who may ask: keys with names, and a limit of concurrent requests for each.
+//! Access: keys with names, and a limit of concurrent requests for each.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// `limit` is that of a key without its own. The error says which keys are the same.
+    /// `limit` is the default for keys without a limit. The error names keys that are equal.
     pub(crate) fn new(options: &[KeyOption], limit: usize) -> Result<Self, String> {
         for (n, option) in options.iter().enumerate() {
             if options[..n].iter().any(|other| other.name == option.name || other.secret == option.secret) {

@@ -1,5 +1,5 @@
 //! A gateway in front of language models: the streaming API of OpenAI, with answers that survive a reload, are stopped on
-//! request, and are cancelled when nobody reads them.
+//! request, and are cancelled without readers.
 //!
 //! `cargo run --release -p llm_gateway` serves a fake model on `http://127.0.0.1:8088/`; `--upstream http://HOST:PORT`
 //! serves real ones; `--help` lists the options. Ctrl-C or SIGTERM ends it, after the answers in progress.
@@ -62,7 +62,7 @@ struct Args {
     /// Limit of concurrent requests of a key without its own.
     #[arg(long, value_name = "N", default_value_t = 64)]
     concurrent: usize,
-    /// Time after which an answer that nobody reads is cancelled.
+    /// Time after which an answer without readers is cancelled.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     grace: Duration,
     /// Time for which an answer can be read after its end.
@@ -112,7 +112,7 @@ async fn run(args: Args) -> Result<(), String> {
         true => (fake.router(), "the fake model alone".to_owned()),
         false => {
             let gateway = gateway(&args, fake).await?;
-            let who = if gateway.keys.is_open { "anyone: there is no --key" } else { "those with a key" };
+            let who = if gateway.keys.is_open { "anyone: there is no --key" } else { "clients with a key" };
             (open(&args, gateway)?, format!("{} to {who}", models(&args)))
         }
     };

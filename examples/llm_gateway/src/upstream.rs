@@ -1,4 +1,4 @@
-//! Requests to the upstreams: round robin over those that answer.
+//! Requests to the upstreams: round robin over the upstreams that answer.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -66,7 +66,7 @@ impl Upstreams {
     }
 
     /// Sends a request to an upstream, and to the next one if it cannot be connected. Returns the head of the response,
-    /// whose status is that of success.
+    /// with a successful status.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl Upstreams {
         Err(last)
     }
 
-    /// Returns the upstreams, from the next one on. Those that have refused a connection lately are the last.
+    /// Returns the upstreams, from the next one on. Upstreams that have refused a connection lately are the last.
     fn order(&self) -> Vec<&Upstream> {
         let first = self.next.fetch_add(1, Ordering::Relaxed) % self.upstreams.len();
         let mut order: Vec<_> = self.upstreams[first..].iter().chain(&self.upstreams[..first]).collect();

@@ -53,7 +53,7 @@ pub(super) fn head<B>(body: B) -> Response<B> {
 }
 
 pin_project! {
-    /// The body of a response from [`KeepAliveService`](super::KeepAliveService): that of the service, or one that
+    /// The body of a response from [`KeepAliveService`](super::KeepAliveService): the body of the service, or one that
     /// waits for the [late](super::KeepAliveLayer::early) answer of the service.
     pub struct EarlyBody<F, B> {
         #[pin]

@@ -293,8 +293,8 @@ impl ConnState {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Begins to drain. Returns the number of endings that are to be called; without any, those registered later are
-    /// called at once.
+    /// Begins to drain. Returns the number of endings that are to be called; without any, later endings are called at
+    /// once.
     pub(in crate::server) fn begin_drain(&self) -> usize {
         self.draining.store(true, Ordering::SeqCst);
         let mut endings = lock(&self.endings);
@@ -318,8 +318,7 @@ impl ConnState {
         Registered { conn_state: Arc::clone(self), ending }
     }
 
-    /// Calls the first endings, `most` at most, each once. After all were called, those registered later are called at
-    /// once.
+    /// Calls the first endings, `most` at most, each once. After all were called, later endings are called at once.
     pub(in crate::server) fn end_answers(&self, most: usize) {
         let mut endings = lock(&self.endings);
         endings.is_closed |= most >= endings.open.len();
@@ -344,7 +343,7 @@ impl ConnState {
 #[derive(Debug, Default)]
 struct Endings {
     open: Vec<GracefulClose>,
-    /// Whether those registered from now on are called at once.
+    /// Whether later endings are called at once.
     is_closed: bool,
     has_called: bool,
 }

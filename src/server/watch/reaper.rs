@@ -43,7 +43,7 @@ struct ReaperState {
     new: HashMap<usize, Arc<ConnState>>,
     /// Connections that ended before the reaper saw them, since its last check.
     ended: usize,
-    /// Those of them that ended during the drain.
+    /// Connections that ended during the drain before the reaper saw them.
     drained: Drained,
     /// Whether the reaper waits for a connection.
     sleeps: bool,

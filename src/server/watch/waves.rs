@@ -16,7 +16,7 @@ const STEP: Duration = Duration::from_millis(10);
 const LEFT_PART: u32 = 5;
 const LEFT_LEAST: Duration = Duration::from_secs(1);
 
-/// Returns over what time `responses` are told, if the drain lasts for `patience`.
+/// Returns the time over which `responses` are told, if the drain lasts for `patience`.
 fn span(responses: usize, longest: Duration, patience: Duration) -> Duration {
     let left = (patience / LEFT_PART).max(LEFT_LEAST);
     let needed = STEP.saturating_mul(u32::try_from(responses).unwrap_or(u32::MAX));
@@ -46,7 +46,7 @@ impl Waves {
     ) -> Self {
         let connections: Vec<_> = connections.map(|conn_state| (conn_state, conn_state.begin_drain())).collect();
         let responses: usize = connections.iter().map(|(_, responses)| responses).sum();
-        // Other cores drain at the same time. Their connections are taken to be like those of this core.
+        // Other cores drain at the same time. This assumes as many responses for each of their connections.
         let all = responses.saturating_mul(open) / connections.len().max(1);
         let now = Instant::now();
         let span = span(all.max(responses), longest, deadline.saturating_duration_since(now));

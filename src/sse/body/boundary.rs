@@ -45,7 +45,7 @@ impl Boundary {
         (BOM.len() - usize::from(self.bom)) as u64
     }
 
-    /// Records the next bytes of the stream. Returns those to send, without a byte order mark after a comment.
+    /// Records the next bytes of the stream. Returns the bytes to send, without a byte order mark after a comment.
     pub(super) fn pass(&mut self, data: Bytes) -> Bytes {
         let seen = usize::from(self.bom);
         let rest = &BOM[seen..];

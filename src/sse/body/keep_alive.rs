@@ -80,7 +80,7 @@ impl<B> KeepAlive<B> {
 }
 
 impl Comments {
-    /// Records data of the stream. Returns what to send; `None` if all of it is held.
+    /// Records data of the stream. Returns the bytes to send; `None` if all are held.
     fn pass(&mut self, data: Bytes) -> Option<Bytes> {
         if self.period.is_none() || data.is_empty() {
             return Some(data);

@@ -1,4 +1,4 @@
-//! What keeps the events that the ring of a hub no longer has.
+//! Keeps the events that the ring of a hub no longer has.
 
 use std::fmt;
 

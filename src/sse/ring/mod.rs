@@ -1,6 +1,6 @@
 //! The events of a hub, shared by its readers.
 //!
-//! - `kept`: the hub of a stream, with `keeper`: what keeps the events that the ring no longer has.
+//! - `kept`: the hub of a stream, with `keeper`, which keeps the events that the ring no longer has.
 //! - `shared`: what a hub, its log and its readers share.
 //! - `state`: what is under its lock.
 //! - `ring`: the last events.

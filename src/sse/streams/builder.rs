@@ -59,7 +59,7 @@ impl StreamsBuilder {
         self
     }
 
-    /// Sets the maximum number of streams, with those that have ended; 10 000 by default. Beyond that
+    /// Sets the maximum number of streams, running or ended; 10 000 by default. Beyond that
     /// [`get_or_start`](super::Streams::get_or_start) fails. Together with [`bytes`](Self::bytes) it limits the memory.
     pub fn streams(mut self, max: usize) -> Self {
         self.streams = max;

@@ -9,7 +9,7 @@ use crate::sse::event::Event;
 ///
 /// | end | last event |
 /// |---|---|
-/// | `Complete` | that of the producer |
+/// | `Complete` | the last event of the producer |
 /// | `Stopped` | `event: stopped`, `data: {"reason":"stopped"}` |
 /// | the others | `event: error`, `data: {"reason":"failed"}`, or `abandoned`, `expired`, `too_large` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum StreamEnd {
     Failed,
     /// [`Streams::stop`](super::Streams::stop) was called, or the last [`Streams`](super::Streams) was dropped.
     Stopped,
-    /// Nobody has read for [`StreamsBuilder::abandoned`](super::StreamsBuilder::abandoned).
+    /// The stream had no readers for [`StreamsBuilder::abandoned`](super::StreamsBuilder::abandoned).
     Abandoned,
     /// The producer has run for [`StreamsBuilder::max_age`](super::StreamsBuilder::max_age).
     Expired,

@@ -21,7 +21,7 @@ use crate::sse::hub::request::{self, Last};
 pub struct StreamHandle(pub(super) Arc<KeptStream>);
 
 impl StreamHandle {
-    /// Answers a request for the events: all of them, or those after the id in the header `Last-Event-ID`, or else in
+    /// Answers a request for the events: all, or the events after the id in the header `Last-Event-ID`, or else in
     /// `lastEventId` of the query. Then new events follow. The response ends when the stream has ended and all events
     /// were delivered. A `HEAD` request gets only the head.
     ///
@@ -53,8 +53,8 @@ impl StreamHandle {
         }
     }
 
-    /// Returns a body with all events, or with those after the id `last`; not compressed. For responses other than
-    /// those of [`attach`](Self::attach): set the content type to `text/event-stream`.
+    /// Returns a body with all events, or with the events after the id `last`; not compressed. Use it to build a response
+    /// without [`attach`](Self::attach), and set the content type to `text/event-stream`.
     ///
     /// # Errors
     ///

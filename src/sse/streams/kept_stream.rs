@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Length of the longest id: prefix, hyphen and number.
 const ID_LEN: usize = 8 + 1 + 20;
 
-/// What all streams of a [`Streams`](super::Streams) share.
+/// Options and counts that all streams of a [`Streams`](super::Streams) share.
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) options: StreamsBuilder,
@@ -60,7 +60,7 @@ struct StreamState {
     producer: Option<AbortHandle>,
 }
 
-/// What follows the end of a stream, without its lock.
+/// Work at the end of a stream, done without its lock.
 struct Ended {
     end: StreamEnd,
     hub: Option<Arc<HubShared>>,

@@ -2,7 +2,7 @@
 //!
 //! - `streams`: the streams by key.
 //! - `handle`, `sender`: one stream, for its readers and for its producer.
-//! - `builder`, `owner`, `end`, `error`: options, who may read, how a stream ends, why a call fails.
+//! - `builder`, `owner`, `end`, `error`: options, the owner that may read, the end of a stream, errors.
 //! - `table`, `reaper`: the streams by name, and one task that ends and forgets them in time.
 //! - `kept_stream`: one stream: its events, its end, and its hub while it is read.
 //! - `store`: the encoded events in compact form.

@@ -1,4 +1,4 @@
-//! Who may read a stream.
+//! The owner of a stream, who may read it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use super::error::StreamError;
 /// Maximum length of a key in bytes. Keys may come from clients.
 const KEY_MAX: usize = 1024;
 
-/// Who may read and stop a stream of [`Streams`](super::Streams): the name of a user, or of a session.
+/// The owner of a stream of [`Streams`](super::Streams), who may read and stop it: the name of a user, or of a session.
 ///
-/// Take it from what your service has authenticated, never from the key or another value that the client chooses. An
+/// Use the user that your service has authenticated, never the key or another value that the client chooses. An
 /// empty owner finds nothing and starts nothing, so that a missing session is not an owner that all clients share.
 /// `Debug` does not print it.
 ///
@@ -23,7 +23,7 @@ const KEY_MAX: usize = 1024;
 pub struct Owner(Option<Box<[u8]>>);
 
 impl Owner {
-    /// Returns the owner of streams that whoever knows the key may read and stop. Streams of other owners stay hidden
+    /// Returns the owner of public streams. Any client that knows the key may read and stop them. Streams of other owners stay hidden
     /// from it.
     #[must_use]
     pub fn anyone() -> Self {

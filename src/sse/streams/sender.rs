@@ -1,4 +1,4 @@
-//! The producer of a stream: what it sends with, and its task.
+//! The producer of a stream: its sender, and its task.
 
 use std::fmt;
 use std::pin::Pin;

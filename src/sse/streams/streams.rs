@@ -18,7 +18,7 @@ use super::table::StreamsShared;
 use crate::body::event_body::EventBody;
 
 /// Streams of events with a key, which outlive their readers: a generated answer that survives a page reload and is
-/// stopped when nobody reads it.
+/// stopped without readers.
 ///
 /// Clones are handles to the same streams. A stream has one producer, which runs as a task from
 /// [`get_or_start`](Self::get_or_start) to its end, and any number of readers. Each reader gets all events from the
@@ -48,7 +48,7 @@ use crate::body::event_body::EventBody;
 ///
 ///     // POST /answers/1 starts an answer, GET reads it, DELETE stops it.
 ///     let service = tower::service_fn(move |request: Request<server::RequestBody>| {
-///         // A service takes the user from what it has authenticated.
+///         // The user that the service has authenticated.
 ///         let (key, user) = (request.uri().path(), "alice");
 ///         let answer = match *request.method() {
 ///             Method::POST => match streams.get_or_start(key, user, generate) {
@@ -66,7 +66,7 @@ use crate::body::event_body::EventBody;
 /// ```
 ///
 /// In a handler of axum, wrap the body: `streams.attach(&request, &key, user).map(axum::body::Body::new)`, and build
-/// with [`past_layers`](StreamsBuilder::past_layers) so that the events are written [as those of a
+/// with [`past_layers`](StreamsBuilder::past_layers) so that the events are written [as by a
 /// hub](crate::sse::Hub#cost-of-a-reader).
 ///
 /// # Owners
@@ -98,7 +98,7 @@ pub struct Streams(Arc<StreamsShared>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamsStats {
-    /// Number of streams, with those that have ended and are still readable.
+    /// Number of streams, running or ended and still readable.
     pub streams: usize,
     /// Number of streams that have not ended.
     pub running: usize,

@@ -1,4 +1,4 @@
-//! Readers in groups that are woken together: those of a hub, or all bodies that only need comments.
+//! Readers in groups that are woken together: the readers of a hub, or all bodies that only need comments.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The age of connections: requests finish, idle connections are closed, endless responses end, and what is left is reset.
+//! The age of connections: requests finish, idle connections are closed, endless responses end, and other requests are reset.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -159,7 +159,7 @@ fn a_connection_of_http2_gets_goaway_and_finishes_its_requests() {
 }
 
 #[test]
-fn what_takes_longer_than_the_grace_is_reset() {
+fn requests_that_take_longer_than_the_grace_are_reset() {
     on_both(async || {
         for over in OF_OURS {
             let server = Server::start(over, AGE).await;

@@ -1,4 +1,4 @@
-//! What an idle stream costs.
+//! The memory of an idle stream.
 
 use allocation_counter::measure;
 use millstream::sse::{Event, SendError, StreamSender, Streams};
@@ -8,7 +8,7 @@ use testkit::http::{Flavour, watched};
 use super::{hand, settle};
 
 const STREAMS: usize = 100_000;
-/// Heap of a stream with five short events, of which nobody reads, in bytes.
+/// Heap of a stream with five short events and no readers, in bytes.
 const MOST: i64 = 1024;
 
 /// The names of conversations and sessions.

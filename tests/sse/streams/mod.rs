@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::parse::{Hand, Seen};
 
-/// What a producer sends next. It ends when this is dropped.
+/// The input of a producer, which ends when this is dropped.
 struct Tell(mpsc::Sender<String>);
 
 impl Tell {
@@ -25,7 +25,7 @@ impl Tell {
     }
 }
 
-/// A stream whose producer sends what the test says.
+/// A stream whose producer sends the events of the test.
 fn started(streams: &Streams, key: &str) -> (StreamHandle, Tell) {
     let (tell, mut told) = mpsc::channel::<String>(1000);
     let producer = |sender: StreamSender| async move {

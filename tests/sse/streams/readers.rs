@@ -1,4 +1,4 @@
-//! What readers get, and how a stream ends for them.
+//! The events of readers, and the end of their streams.
 
 use std::convert::Infallible;
 use std::sync::Arc;

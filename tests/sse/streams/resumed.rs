@@ -1,4 +1,4 @@
-//! Clients killed and resumed at random: each gets the bytes of an undisturbed one. Streams that nobody reads are
+//! Clients killed and resumed at random: each gets the bytes of an undisturbed one. Streams without readers are
 //! cancelled in time, others never.
 
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ const TTL: Duration = Duration::from_secs(20);
 /// An event, and the milliseconds before it.
 type Planned = (u64, usize, bool);
 
-/// What a client does: reads for some milliseconds, then loses its connection, in the middle of a frame or not, and
+/// The acts of a client: it reads for some milliseconds, then loses its connection, in the middle of a frame or not, and
 /// stays away for some milliseconds.
 type Reads = (u64, bool, u64);
 

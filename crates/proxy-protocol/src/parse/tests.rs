@@ -28,7 +28,7 @@ fn every_kind_is_read_and_is_incomplete_at_every_cut() {
 }
 
 #[test]
-fn what_is_no_header_is_refused_as_soon_as_it_is_known() {
+fn invalid_bytes_are_refused_as_soon_as_they_are_known() {
     for (bytes, why) in wrong() {
         let known = (0..=bytes.len()).find(|&cut| parse(&bytes[..cut]).is_err());
         let known = known.unwrap_or_else(|| panic!("{bytes:?} is taken"));
@@ -67,7 +67,7 @@ fn the_fields_are_read() {
     assert_eq!(ssl_of(&header), (true, true, true));
     let refused = whole(&tcp("203.0.113.7:4711", "10.0.0.1:443", &field(0x20, ssl(19))));
     assert_eq!(ssl_of(&refused), (true, true, false));
-    // Without a certificate nothing is verified, although the number is that of success.
+    // Without a certificate nothing is verified, although the number means success.
     let plain = whole(&tcp("203.0.113.7:4711", "10.0.0.1:443", &field(0x20, [1, 0, 0, 0, 0])));
     let ssl = plain.ssl().unwrap();
     assert_eq!((ssl.is_tls, ssl.is_verified, ssl.version), (true, false, None));
@@ -123,7 +123,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever comes: what is decided stays, each header has one length, and no accessor panics.
+    /// For any bytes: a decision is final, each header has one length, and no accessor panics.
     #[test]
     fn more_bytes_change_no_decision(bytes in bytes()) {
         let mut decided = None;

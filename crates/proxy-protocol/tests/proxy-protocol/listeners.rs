@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use super::made::{LOCAL, field, kinds, summed, tcp, v2};
 use super::*;
 
-/// What the service says of each kind of header, for a load balancer at an address.
+/// The answer of the service to each kind of header, for a load balancer at an address.
 fn expected(header: &[u8], client: Option<&str>, balancer: Option<SocketAddr>) -> String {
     let host = if header.ends_with(b"mill.example") || header.windows(12).any(|w| w == b"mill.example") {
         "mill.example"

@@ -88,7 +88,7 @@ pub(crate) fn kinds() -> Vec<(Vec<u8>, Option<&'static str>)> {
     ]
 }
 
-/// What is no header, and a word of the reason.
+/// Invalid headers, and a word of the reason.
 pub(crate) fn wrong() -> Vec<(Vec<u8>, &'static str)> {
     let text = |line: &str| line.as_bytes().to_vec();
     let v4 = |fields: &[u8]| tcp("203.0.113.7:4711", "10.0.0.1:443", fields);
@@ -126,7 +126,7 @@ pub(crate) fn wrong() -> Vec<(Vec<u8>, &'static str)> {
         (v2(PROXY, 0x11, [0; 11]), "too short"),
         (v2(PROXY, 0x21, [0; 35]), "too short"),
         (v2(PROXY, 0x31, [0; 215]), "too short"),
-        // Longer than what is read: its head is enough.
+        // Longer than the limit: the head is enough to refuse it.
         (v2(PROXY, 0x11, [0; 4081]), "longer than 4096"),
         (v2(LOCAL, 0x00, [0; 65535]), "longer than 4096"),
         (v4(&[2, 0]), "field"),

@@ -1,4 +1,4 @@
-//! `ProxyListener` under our server: who the client is, what is refused, and that nothing else waits.
+//! `ProxyListener` under our server: the address of the client, refused connections, and an accept loop that never waits.
 
 mod listeners;
 mod made;
@@ -25,7 +25,7 @@ pub(crate) fn local() -> Trusted {
     "127.0.0.1".parse().unwrap()
 }
 
-/// Serves what a service knows of its client, and the length of the body: the address for axum, the peer, and the host
+/// Answers with the address of the client in each form, and the length of the body: the address for axum, the peer, and the host
 /// that the header names.
 pub(crate) fn serve<L: Accept>(listener: ProxyListener<L>) -> Server<ProxyListener<L>, AnyService> {
     serving::serve(
@@ -51,7 +51,7 @@ pub(crate) fn said(axum: Option<SocketAddr>, peer: Option<IpAddr>, header: Optio
     format!("{axum:?} {peer:?} {header:?} {len}")
 }
 
-/// What the service says of a client that the header names.
+/// The answer of the service for a client that the header names.
 pub(crate) fn of_header(client: &str, host: &str) -> String {
     let client: SocketAddr = client.parse().unwrap();
     said(Some(client), Some(client.ip()), Some(host), 0)
@@ -98,7 +98,7 @@ impl Accept for Channel {
     }
 }
 
-#[expect(dead_code, reason = "a check of types: the streams are those of the inner listener, with all they can")]
+#[expect(dead_code, reason = "a check of types: the inner listener makes the streams, with all their methods")]
 fn the_streams_are_those_of_the_inner_listener(
     listener: ProxyListener<TcpListener>,
 ) -> impl Accept<Stream = millstream::net::TcpStream> {

@@ -57,7 +57,7 @@ impl Visit for Reasons<'_> {
 }
 
 #[test]
-fn what_is_no_header_ends_the_connection_and_is_counted_and_reported() {
+fn an_invalid_header_ends_the_connection_and_is_counted_and_reported() {
     if alone::ran_in_child() {
         return;
     }
@@ -126,7 +126,7 @@ fn others_are_refused_where_that_is_set() {
 }
 
 #[test]
-fn a_header_that_trickles_has_a_time_and_holds_up_nobody() {
+fn a_header_that_trickles_has_a_time_limit_and_delays_no_other_connection() {
     on_both(|| async {
         let addr = start(|listener| listener.header_time(HANGS)).await;
         let mut slow = Raw::connect(addr).await;

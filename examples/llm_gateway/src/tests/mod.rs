@@ -135,7 +135,7 @@ async fn another_owner_finds_nothing() {
 }
 
 #[tokio::test]
-async fn what_nobody_reads_is_cancelled_after_the_grace() {
+async fn an_answer_without_readers_is_cancelled_after_the_grace() {
     let mut upstream = Upstream::start().await;
     let gate = Gate::before(&[&upstream], &["--grace", "3s"]).await;
     let (mut answer, asked) = tokio::join!(gate.ask(ALICE, &prompt("a")), upstream.asked());

@@ -1,4 +1,4 @@
-//! Who may ask, and for what.
+//! Keys, hosts and requests that are refused.
 
 use axum::body::Bytes;
 use axum::http::{Method, StatusCode};

@@ -166,7 +166,7 @@ impl Answer {
         true
     }
 
-    /// Returns what has come, at least something.
+    /// Returns the bytes so far, at least one.
     pub(super) async fn bytes(&mut self) -> String {
         assert!(!self.text.is_empty() || within(self.more()).await, "the end");
         std::mem::take(&mut self.text)

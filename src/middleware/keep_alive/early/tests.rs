@@ -1,4 +1,4 @@
-//! Requests that may be answered early, and what is quoted.
+//! Requests that may be answered early, and bodies that are quoted.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};

@@ -39,7 +39,7 @@ fn cuts(stream: &[u8], mut check: impl FnMut(Vec<&[u8]>)) {
 }
 
 #[test]
-fn a_boundary_is_an_empty_line_whatever_the_cuts() {
+fn a_boundary_is_an_empty_line_for_all_cuts() {
     for stream in streams(7) {
         for start in [&b""[..], BOM] {
             cuts(&stream, |pieces| {

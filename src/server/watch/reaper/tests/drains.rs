@@ -12,7 +12,7 @@ fn most_at_once(mut times: Vec<Instant>) -> usize {
 }
 
 /// Drains connections with as many endless responses each, which end when they are told. Returns the instants of the ends,
-/// and those at which their clients come back, since the signal, and what the reaper returns.
+/// and the times at which their clients come back, since the signal, and the result of the reaper.
 async fn ends(limits: Limits, readers: &[usize], patience: Duration) -> (Vec<Instant>, Vec<Instant>, Drained) {
     let (shared, retries) = (shared(limits), Draws::new(Spread::RETURN));
     let reaper = tokio::spawn(reaper(Arc::clone(&shared)));
@@ -53,7 +53,7 @@ async fn ends(limits: Limits, readers: &[usize], patience: Duration) -> (Vec<Ins
     (ends, back, drained)
 }
 
-/// Whatever the draws, a drain and the reconnects after it are no herd.
+/// For any draws, the ends and the reconnects of a drain are spread.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_readers_end_and_come_back_one_after_another() {
     let patience = Duration::from_secs(10);
@@ -135,7 +135,7 @@ async fn a_response_that_begins_during_a_drain_ends_with_the_others_of_its_conne
     reaper.await.unwrap();
 }
 
-/// The age of a connection is that of its requests too, and each has a time to finish.
+/// The requests of a connection have the same age, and a time to finish.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_has_reached_its_age_drains_and_is_reset() {
     let second = Duration::from_secs(1);
@@ -204,7 +204,7 @@ async fn the_age_of_a_connection_that_rests_is_late_by_a_second_at_most() {
 
 /// Also without a check between the signal and its end.
 #[tokio::test(start_paused = true)]
-async fn who_ends_during_a_drain_counts_and_who_has_ended_before_does_not() {
+async fn a_connection_that_ends_during_a_drain_counts_and_one_that_ended_before_does_not() {
     let shared = shared(Limits::default());
     let reaper = tokio::spawn(reaper(Arc::clone(&shared)));
     let cases = [(); 4].map(|()| empty_case());
