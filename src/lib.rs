@@ -151,15 +151,13 @@ pub mod internal {
     #[cfg(feature = "fs")]
     pub use crate::copy::{both::Both, moving::Moving};
     pub use crate::counters::{Counter, count};
-    #[cfg(all(feature = "server", feature = "sse"))]
-    pub use crate::middleware::keep_alive::takes_comments;
     #[cfg(feature = "server")]
     pub use crate::middleware::measure::request_id::RequestId;
     pub use crate::net::stream::{Owed, Rewind};
     #[cfg(feature = "server")]
     pub use crate::server::request::{Host, Name, status_of};
     #[cfg(feature = "server")]
-    pub use crate::server::response::{Framing, is_events};
+    pub use crate::server::response::{Framing, is_events, is_plain_events, takes_comments};
     /// Who the client of a request is.
     #[cfg(feature = "server")]
     pub mod identity {

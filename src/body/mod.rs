@@ -25,7 +25,6 @@
 //! hyper polls a body only while it has room to write, so a slow reader stops its body. All buffers are bounded.
 
 // Modules:
-//  json             texts in JSON
 //  graceful_close   ends a response in order at shutdown
 //  batch            any body, its ready frames merged
 //  content_coding   br, zstd and gzip, and which of them a client prefers
@@ -54,8 +53,6 @@ pub(crate) mod event_body;
 pub(crate) mod file;
 mod from_reader;
 mod graceful_close;
-#[cfg(any(feature = "files", all(feature = "server", feature = "sse")))]
-pub(crate) mod json;
 pub(crate) mod length_limit;
 mod min_rate;
 pub(crate) mod ranges;

@@ -8,7 +8,7 @@
 //! | build an event | [`Event`] |
 //! | keep events over restarts | [`log::Log`], `log::disk::Disk` (features `fs` and `sse`) |
 //! | share events with other processes | [`log::Log`], `Redis` of the crate `millstream-redis` |
-//! | keep any other event stream alive | [`KeepAlive`], `middleware::KeepAliveLayer` (feature `server`) |
+//! | keep any other event stream alive | [`KeepAlive`], `KeepAliveLayer` of the crate `millstream-layers` |
 //! | read how many readers there are | [`HubStats`] |
 //!
 //! An event is encoded once, and compressed once if a reader accepts gzip. A reader keeps the number of the event it
@@ -45,8 +45,6 @@ pub use body::KeepAlive;
 pub use error::{SendError, SubscribeError};
 pub use event::EventId;
 pub use event::{Event, EventParts};
-#[cfg(feature = "server")]
-pub(crate) use hub::ACCEL_BUFFERING;
 pub use hub::Hub;
 pub use hub::HubBuilder;
 pub use ring::LagPolicy;

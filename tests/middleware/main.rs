@@ -1,5 +1,5 @@
 //! `middleware::Measure`: its counts and labels; bodies pass unchanged. Counts are per process and tests run in
-//! parallel, so each test uses its own route. `KeepAliveLayer`: comments in event streams, and late answers.
+//! parallel, so each test uses its own route.
 
 use std::convert::Infallible;
 use std::io;
@@ -24,8 +24,6 @@ mod bodies;
 #[cfg(feature = "tracing")]
 mod connections;
 mod cost;
-mod keep_alive;
-mod keep_alive_served;
 mod routes;
 #[cfg(feature = "tracing")]
 mod spans;

@@ -1,6 +1,6 @@
 //! Comments of `KeepAliveLayer` in event streams, also before the service has answered.
 
-use millstream::middleware::KeepAliveLayer;
+use millstream_layers::KeepAliveLayer;
 use tokio::time::sleep;
 
 use super::*;

@@ -1,9 +1,10 @@
-//! Tower layers: request ids and traces, paths of responses, allowed hosts.
+//! Tower layers: event streams that are kept alive, request ids and traces, paths of responses, allowed hosts.
 //!
 //! | I want to | use |
 //! |---|---|
 //! | give each request an id and a trace | [`StampLayer`], [`RequestId`], [`TraceParent`] |
 //! | send a share of the responses by another I/O path | [`CanaryLayer`], [`CanaryHandle`] |
+//! | keep event streams alive, also before their first byte | [`KeepAliveLayer`] |
 //! | keep web pages of other sites from a service without passwords | [`AllowedHostsLayer`] |
 //!
 //! ```text
@@ -32,6 +33,7 @@
 
 mod canary;
 mod hosts;
+mod keep_alive;
 mod request_id;
 mod scratch;
 mod stamp;
@@ -42,6 +44,7 @@ pub use canary::{
     PathState, ShareUnit, Thresholds,
 };
 pub use hosts::{AllowedHosts, AllowedHostsFuture, AllowedHostsLayer};
+pub use keep_alive::{EarlyBody, KeepAliveFuture, KeepAliveLayer, KeepAliveService};
 #[doc(inline)]
 pub use millstream::internal::RequestId;
 pub use stamp::{Stamp, StampFuture, StampLayer};

@@ -134,7 +134,7 @@ impl ProxyBuilder {
     ///
     /// Responses with a `Content-Length` or a `Content-Encoding` pass unchanged. Comments do not prolong
     /// [`body_timeout`](Self::body_timeout). The head of the response is not sent before the upstream has answered. A
-    /// [`KeepAliveLayer`](millstream::middleware::KeepAliveLayer) around the proxy can do that, but the bytes of other
+    /// `KeepAliveLayer` of the crate `millstream-layers` around the proxy can do that, but the bytes of other
     /// responses then pass through this process.
     pub fn keep_alive(mut self, period: Duration) -> Self {
         self.options.keep_alive = period;

@@ -8,8 +8,9 @@ use http::header::{
     HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
 };
 use http::{Response, StatusCode, Version};
-use http_body::Frame;
+use http_body::{Body, Frame};
 
+use crate::body::attach::LayeredAttach;
 use crate::server::error::BoxError;
 
 /// What the head of an HTTP/1 request determines about the framing of its response.
@@ -67,6 +68,25 @@ fn has_no_body(status: StatusCode) -> bool {
 pub fn is_events(fields: &HeaderMap) -> bool {
     let kind = fields.get(CONTENT_TYPE).map(|kind| kind.as_bytes());
     kind.and_then(|kind| kind.get(..17)).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
+}
+
+/// Returns whether the response is an event stream as bytes, and not of another coding.
+pub fn is_plain_events<B>(response: &Response<B>) -> bool {
+    let codings = response.headers().get_all(CONTENT_ENCODING);
+    response.status() == StatusCode::OK
+        && is_events(response.headers())
+        && codings.iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// Returns whether comments may be added to the response, which is not one to `HEAD`.
+pub fn takes_comments<B: Body>(response: &Response<B>) -> bool {
+    let body = response.body();
+    is_plain_events(response)
+        && !response.headers().contains_key(CONTENT_LENGTH)
+        && !body.is_end_stream()
+        && body.size_hint().exact().is_none()
+        // The hub would no longer write to the connection itself after a comment of another.
+        && response.extensions().get::<LayeredAttach>().is_none()
 }
 
 /// Returns the elements of a comma-separated list.

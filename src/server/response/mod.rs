@@ -12,5 +12,5 @@ mod takeover;
 
 pub(super) use answer::{Answered, answered, refused};
 pub(super) use framing::{Exchange, tokens};
-pub use framing::{Framing, is_events};
+pub use framing::{Framing, is_events, is_plain_events, takes_comments};
 pub(super) use refusal::unparsed;

@@ -38,7 +38,7 @@ pin_project! {
     ///   bodies. A body adds about 100 bytes. Outside of a tokio runtime no comments are sent.
     ///
     /// The body must not be compressed, because a comment would be inside of the compressed stream.
-    /// `middleware::KeepAliveLayer` (feature `server`) wraps the bodies of responses. `Snapshot::event_comments` counts
+    /// `KeepAliveLayer` of the crate `millstream-layers` wraps the bodies of responses. `Snapshot::event_comments` counts
     /// the comments.
     ///
     /// ```

@@ -10,5 +10,3 @@ pub(super) mod request;
 
 pub use builder::HubBuilder;
 pub use hub::Hub;
-#[cfg(feature = "server")]
-pub(crate) use request::ACCEL_BUFFERING;

@@ -16,7 +16,7 @@ use crate::sse::ring::{Config, HubShared};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Disables response buffering in nginx and compatible proxies.
-pub(crate) const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Answers a request for the events of the hub `shared`. `subscribe` returns the reader behind an id, compressed or
 /// not.

@@ -4,6 +4,7 @@ mod breakers;
 mod canaries;
 mod costs;
 mod hygiene;
+mod keep_alive;
 mod live;
 mod servers;
 mod stamps;

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::routing::get;
 use futures_util::future::join_all;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use millstream::middleware::KeepAliveLayer;
+use millstream_layers::KeepAliveLayer;
 use tokio::time::sleep;
 
 use super::*;

@@ -5,14 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use millstream::internal::is_plain_events;
 use pin_project_lite::pin_project;
-
-use crate::body::json::push_string;
-use crate::server::response::is_events;
-use crate::sse::ACCEL_BUFFERING;
+use serde_json::Value;
 
 /// Maximum length of the text of an answer in an event.
 const TEXT_MAX: usize = 4 << 10;
@@ -34,21 +32,13 @@ fn accepts_events(fields: &HeaderMap) -> bool {
     })
 }
 
-/// Returns whether the response is an event stream as bytes, and not of another coding.
-pub(super) fn is_plain_events<B>(response: &Response<B>) -> bool {
-    let codings = response.headers().get_all(CONTENT_ENCODING);
-    response.status() == StatusCode::OK
-        && is_events(response.headers())
-        && codings.iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
-}
-
 /// Returns the response that precedes the answer of the service.
 pub(super) fn head<B>(body: B) -> Response<B> {
     let mut head = Response::new(body);
     let fields = head.headers_mut();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    fields.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    fields.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     head
 }
 
@@ -105,7 +95,7 @@ fn error_event(status: StatusCode, text: Option<&[u8]>) -> Bytes {
     let mut event = format!("event: error\ndata: {{\"status\":{}", status.as_u16());
     if let Some(text) = text {
         event.push_str(",\"body\":");
-        push_string(&mut event, &String::from_utf8_lossy(text));
+        event.push_str(&Value::from(String::from_utf8_lossy(text)).to_string());
     }
     event.push_str("}\n\n");
     event.into()

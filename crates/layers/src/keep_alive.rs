@@ -8,17 +8,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response};
 use http_body::Body;
+use millstream::internal::{Silence, takes_comments};
+use millstream::sse::KeepAlive;
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tower_layer::Layer;
 use tower_service::Service;
-
-use crate::body::attach::LayeredAttach;
-use crate::body::silence::Silence;
-use crate::sse::KeepAlive;
 
 pub use early::EarlyBody;
 
@@ -28,7 +25,7 @@ pub use early::EarlyBody;
 /// ```
 /// use std::time::Duration;
 ///
-/// use millstream::middleware::KeepAliveLayer;
+/// use millstream_layers::KeepAliveLayer;
 ///
 /// // For `axum::Router::layer`, or around any other service.
 /// let layer = KeepAliveLayer::new(Duration::from_secs(15)).early(Duration::from_secs(20));
@@ -40,7 +37,7 @@ pub use early::EarlyBody;
 /// * responses to `HEAD`;
 /// * with a `Content-Encoding` other than `identity`: put this layer inside of layers that compress;
 /// * with a `Content-Length`, or a body whose size is known;
-/// * of a [`Hub`](crate::sse::Hub) with [`past_layers`](crate::sse::HubBuilder::past_layers), which sends its own
+/// * of a [`Hub`](millstream::sse::Hub) with [`past_layers`](millstream::sse::HubBuilder::past_layers), which sends its own
 ///   comments. Other hubs work too, but as behind any layer they do not write to connections themselves.
 ///
 /// A comment is sent after half to all of the period, and only between two events. One timer serves all streams of a
@@ -77,7 +74,7 @@ impl KeepAliveLayer {
     /// This has a price:
     ///
     /// * The status, the fields and the extensions of a late answer are lost: cookies, `Retry-After`, redirects, and the
-    ///   [`GracefulClose`](crate::body::GracefulClose) of its body. Layers outside of this one, logs and load balancers
+    ///   [`GracefulClose`](millstream::body::GracefulClose) of its body. Layers outside of this one, logs and load balancers
     ///   see a 200. An error of the service does not reach them.
     /// * Clients must handle `error` events. `EventSource` does not see the status: it reconnects where it would have
     ///   given up.
@@ -98,17 +95,6 @@ impl<S> Layer<S> for KeepAliveLayer {
     fn layer(&self, service: S) -> KeepAliveService<S> {
         KeepAliveService { service, layer: self.clone() }
     }
-}
-
-/// Returns whether comments may be added to the response, which is not one to `HEAD`.
-pub fn takes_comments<B: Body>(response: &Response<B>) -> bool {
-    let body = response.body();
-    early::is_plain_events(response)
-        && !response.headers().contains_key(CONTENT_LENGTH)
-        && !body.is_end_stream()
-        && body.size_hint().exact().is_none()
-        // The hub would no longer write to the connection itself after a comment of another.
-        && response.extensions().get::<LayeredAttach>().is_none()
 }
 
 /// A service in a [`KeepAliveLayer`].
