@@ -9,12 +9,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-/// Silence after which a connection is ended: so many steps of this length. A machine that stalls has one long step.
-const SILENCE: (u32, Duration) = (10, Duration::from_millis(50));
+/// Steps in which a silence is measured. A machine that stalls has one long step.
+const STEPS: u32 = 10;
 
-/// Relays connections to `to`, and ends each from which `to` sends nothing for half a second. Returns its address, and
-/// how many it has ended.
-pub async fn cutter(to: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
+/// Relays connections to `to`, and ends each from which `to` sends nothing for the time `silence`. Returns its address,
+/// and how many it has ended.
+pub async fn cutter(to: SocketAddr, silence: Duration) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, cuts) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
     let counts = Arc::clone(&cuts);
@@ -24,7 +24,7 @@ pub async fn cutter(to: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
             let server = TcpStream::connect(to).await.unwrap();
             let counts = Arc::clone(&counts);
             tokio::spawn(async move {
-                if is_cut(client, server).await {
+                if is_cut(client, server, silence / STEPS).await {
                     counts.fetch_add(1, Ordering::SeqCst);
                 }
             });
@@ -34,12 +34,12 @@ pub async fn cutter(to: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 /// Relays one connection. Returns whether it ended because of its silence.
-async fn is_cut(mut client: TcpStream, mut server: TcpStream) -> bool {
+async fn is_cut(mut client: TcpStream, mut server: TcpStream, step: Duration) -> bool {
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
     let (mut requests, mut responses) = ([0; 4096], [0; 4096]);
     let mut silent = 0;
-    while silent < SILENCE.0 {
+    while silent < STEPS {
         tokio::select! {
             biased;
             read = from_server.read(&mut responses) => match read {
@@ -50,7 +50,7 @@ async fn is_cut(mut client: TcpStream, mut server: TcpStream) -> bool {
                 Ok(n @ 1..) if to_server.write_all(&requests[..n]).await.is_ok() => {}
                 _ => return false,
             },
-            () = sleep(SILENCE.1) => silent += 1,
+            () = sleep(step) => silent += 1,
         }
     }
     true

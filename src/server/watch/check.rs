@@ -42,6 +42,8 @@ pub(super) struct Facts {
 #[derive(Debug)]
 pub(in crate::server) struct Seen {
     requests: u32,
+    /// Whether it was in a request.
+    answers: bool,
     pulse: Pulse,
     asked: u32,
     held: usize,
@@ -85,6 +87,7 @@ impl Seen {
     pub(in crate::server) fn new(now: Instant) -> Self {
         Self {
             requests: 0,
+            answers: false,
             pulse: Pulse::default(),
             asked: 0,
             held: 0,
@@ -103,6 +106,12 @@ impl Seen {
 
     pub(in crate::server) fn received(&self) -> u64 {
         self.pulse.received
+    }
+
+    /// Returns whether nothing has moved in a request since the last check, and nothing waits for the peer.
+    pub(super) fn is_silent(&self, facts: &Facts) -> bool {
+        let waits = facts.pulse.waits() || facts.held > 0 || facts.owes;
+        facts.requests.1 > 0 && self.pulse == facts.pulse && !waits
     }
 
     /// Returns whether the peer has taken too few of the waiting bytes for too long. `before` is the previous pulse.
@@ -146,6 +155,10 @@ impl Seen {
         }
 
         let (begun, open) = facts.requests;
+        // The request has ended after the last check.
+        if std::mem::replace(&mut self.answers, open > 0) && open == 0 {
+            self.quiet.0 = now;
+        }
         let carries = facts.tunnel && (has_sent || pulse.received != before.received);
         if facts.ended || open > 0 || begun != self.requests || pulse.waits() || carries {
             (self.requests, self.quiet, self.head, self.raised) = (begun, (now, pulse.received), None, None);

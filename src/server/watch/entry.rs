@@ -179,6 +179,7 @@ impl Entry {
         // late. This is checked only for a verdict that would end the connection, because it costs a system call. It is
         // not checked for tunnels: their service may leave bytes unread forever.
         let arrives = || reads_late && !facts.tunnel && conn_state.handle.unread().is_some_and(|bytes| bytes > 0);
+        let is_silent = self.seen.is_silent(&facts);
         let verdict = match self.seen.check(now, &facts, limits) {
             CheckVerdict::HeadLate { .. } | CheckVerdict::Idle if arrives() => {
                 CheckVerdict::Well { between_requests: false }
@@ -190,9 +191,11 @@ impl Entry {
         };
         // Not under the lock: a woken task may drop the body.
         let waits = conn_state.waits().clone();
+        let receives = !waits.is_empty();
         for wait in waits {
             wait.check_window(now, limits.body_progress, arrives);
         }
+        let mut rests = false;
         match verdict {
             CheckVerdict::Stalled => {
                 if facts.phase < ShutdownPhase::Abort {
@@ -220,12 +223,15 @@ impl Entry {
                 if hibernates {
                     conn_state.request_hibernation(facts.requests.0);
                 }
-                // With short limits, a tick is short too.
-                if self.rests(now, limits) && tick == TICK {
-                    self.skips = REST_TICKS - 1;
-                }
+                rests = true;
             }
+            // A stream without events, or a service that takes its time.
+            CheckVerdict::Well { between_requests: false } => rests = is_silent && !receives,
             CheckVerdict::Well { .. } | CheckVerdict::Unheeded => {}
+        }
+        // With short limits, a tick is short too.
+        if rests && self.rests(now, limits) && tick == TICK {
+            self.skips = REST_TICKS - 1;
         }
         if let Some(until) = until {
             self.idle = (verdict == CheckVerdict::Well { between_requests: true }).then(|| self.idle.unwrap_or(now));

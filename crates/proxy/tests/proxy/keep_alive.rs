@@ -7,6 +7,8 @@ use super::*;
 use testkit::cutter::cutter;
 
 const COMMENT: &str = ":\n\n";
+/// Silence after which the relay ends a connection.
+const CUT: Duration = Duration::from_millis(500);
 /// Versions of the client and of the upstream: HTTP/2 where set.
 const WAYS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
@@ -115,8 +117,9 @@ fn a_relay_that_ends_silent_connections_ends_no_stream() {
             std::future::ready(response.body(boxed(StreamBody::new(Box::pin(events)))).unwrap())
         })
         .await;
-        let (kept, kept_cuts) = cutter(proxy(plan(upstream, false).keep_alive(Duration::from_millis(200))).await).await;
-        let (plain, plain_cuts) = cutter(proxy(plan(upstream, false)).await).await;
+        let (kept, kept_cuts) =
+            cutter(proxy(plan(upstream, false).keep_alive(Duration::from_millis(200))).await, CUT).await;
+        let (plain, plain_cuts) = cutter(proxy(plan(upstream, false)).await, CUT).await;
         let read = async |addr, by_h2| whole(ask(addr, by_h2, "/").await).await;
         let (one, two, cut) = tokio::join!(read(kept, false), read(kept, true), read(plain, false));
         for got in [one, two] {

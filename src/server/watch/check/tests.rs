@@ -90,6 +90,42 @@ fn later_heads_have_their_time_from_their_first_byte_and_none_at_all_is_idle() {
 }
 
 #[test]
+fn the_time_without_a_request_begins_at_the_end_of_a_response_and_never_before() {
+    for protocol in [Protocol::One, Protocol::Two] {
+        let mut case = Case::new(protocol);
+        case.facts.requests = (1, 1);
+        assert_eq!(case.at(100.0), WELL);
+        // It ended just before this check.
+        case.facts.requests = (1, 0);
+        assert_eq!(case.at(100.75), BETWEEN_REQUESTS);
+        assert_eq!(case.at(160.7), BETWEEN_REQUESTS);
+        assert_eq!(case.at(160.75), CheckVerdict::Idle);
+    }
+}
+
+#[test]
+fn a_response_is_silent_if_nothing_moves_and_nothing_waits_for_the_peer() {
+    let mut case = Case::new(Protocol::One);
+    (case.facts.requests, case.facts.pulse.sent) = ((1, 1), 100);
+    assert!(!case.seen.is_silent(&case.facts), "it has sent its head");
+    assert_eq!(case.at(1.0), WELL);
+    assert!(case.seen.is_silent(&case.facts));
+    let moves: [fn(&mut Facts); 6] = [
+        |facts| facts.pulse.sent += 1,
+        |facts| facts.pulse.received += 1,
+        |facts| facts.pulse.queued += 1,
+        |facts| facts.held += 1,
+        |facts| facts.owes = true,
+        |facts| facts.requests.1 = 0,
+    ];
+    for change in moves {
+        let mut facts = case.facts;
+        change(&mut facts);
+        assert!(!case.seen.is_silent(&facts), "{facts:?}");
+    }
+}
+
+#[test]
 fn an_empty_line_between_requests_is_no_head() {
     for (sealed, line) in [(false, 2), (true, 24), (true, 31)] {
         let mut case = Case::new(Protocol::One);

@@ -6,7 +6,7 @@ use super::super::trim::TRIM_AFTER;
 use super::*;
 use crate::net::{CountedIo, Handle, TcpListener};
 use crate::server::connection::Hooks;
-use crate::server::state::{Protocol, ShutdownPhase};
+use crate::server::state::{Protocol, ShutdownPhase, Wait};
 
 mod drains;
 
@@ -192,6 +192,15 @@ async fn a_connection_that_rests_is_checked_less_often() {
     case.phase(TICK).await;
     assert!(case.entry.skips() && case.entry.skips() && !case.entry.skips());
 
+    // So is a response without bytes, but not one whose client may still send.
+    case.conn_state.requests.begin();
+    case.phase(TICK).await;
+    assert!(case.entry.skips() && case.entry.skips() && !case.entry.skips());
+    case.conn_state.requests.begin();
+    case.conn_state.waits().push(Arc::new(Wait::new(1)));
+    case.phase(TICK).await;
+    assert!(!case.entry.skips());
+
     // A further request comes at any time between two checks, and its limit ends at any.
     for at in 0..40 {
         let keep_alive = Duration::from_secs(5) + TICK / 10 * at;
@@ -201,6 +210,7 @@ async fn a_connection_that_rests_is_checked_less_often() {
         let running = shared.enter(&case.conn_state);
         for rests in [Duration::from_secs(3) + TICK / 7 * at, keep_alive] {
             case.conn_state.requests.begin();
+            tokio::time::sleep(Duration::from_secs(2) + TICK / 9 * at).await;
             case.conn_state.requests.end();
             tokio::time::sleep(rests).await;
             assert_eq!(case.conn_state.phase(), ShutdownPhase::Nothing);

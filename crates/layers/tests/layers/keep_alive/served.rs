@@ -17,6 +17,8 @@ use testkit::http::{h1, h2, on_both, request, whole};
 /// Longer than the relay accepts.
 const SILENCE: Duration = Duration::from_secs(3);
 const PERIOD: Duration = Duration::from_millis(200);
+/// Silence after which the relay ends a connection.
+const CUT: Duration = Duration::from_millis(500);
 
 /// An event before and after a silence. An event is cut in two.
 fn thinks() -> Response<axum::body::Body> {
@@ -70,7 +72,7 @@ fn a_relay_that_ends_silent_connections_ends_none() {
     on_both(async || {
         let plain = start(app()).await;
         let kept = start(app().layer(KeepAliveLayer::new(PERIOD).early(PERIOD))).await;
-        let ((plain, plain_cuts), (kept, kept_cuts)) = (cutter(plain).await, cutter(kept).await);
+        let ((plain, plain_cuts), (kept, kept_cuts)) = (cutter(plain, CUT).await, cutter(kept, CUT).await);
         let ways: Vec<_> =
             [false, true].into_iter().flat_map(|two| ["/thinks", "/late"].map(|path| (two, path))).collect();
         let control = join_all(ways.iter().map(|&(two, path)| read(plain, two, path)));
