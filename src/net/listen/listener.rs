@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 
 use super::accept_failures::{Failures, PAUSE};
+use super::inherited::{EarlyConnections, Inherited};
 use crate::counters::log;
 use crate::counters::{Counter, count};
 use crate::net::options::Options;
@@ -25,18 +26,24 @@ pub(super) struct Listener {
     turn: Arc<Turn>,
     options: Options,
     pub(in crate::net) switch: ProfileSwitch,
+    early: Option<EarlyConnections>,
 }
 
 impl Listener {
     /// Panics outside a tokio runtime with I/O enabled, and if a rate is shared and the runtime has no timers.
     #[track_caller]
-    pub(in crate::net) fn new(socket: OwnedFd, options: Options, switch: ProfileSwitch) -> io::Result<Self> {
+    pub(super) fn new(
+        socket: OwnedFd,
+        options: Options,
+        switch: ProfileSwitch,
+        inherited: Option<Inherited>,
+    ) -> io::Result<Self> {
         log_capabilities();
         if options.pace.is_some() {
             SharedPace::require_timer();
         }
         let io = watch::watch(socket, Interest::READABLE)?;
-        Ok(Self { io, turn: Turn::current(), options, switch })
+        Ok(Self { io, turn: Turn::current(), options, switch, early: inherited.map(EarlyConnections::new) })
     }
 
     /// Accepts a connection by the call `accept`. Returns only errors of the listener itself.
@@ -46,11 +53,22 @@ impl Listener {
     ) -> io::Result<(Stream, A)> {
         let mut failures = Failures::default();
         loop {
-            let accepted = self.io.async_io(Interest::READABLE, |fd| accept(fd.as_fd())).await;
+            let accepted = self.io.async_io(Interest::READABLE, |fd| self.call(fd.as_fd(), &accept)).await;
             match self.connection(accepted) {
                 Ok(connection) => return Ok(connection),
                 Err(e) => failures.wait(e).await?,
             }
+        }
+    }
+
+    fn call<A>(
+        &self,
+        fd: BorrowedFd<'_>,
+        accept: impl Fn(BorrowedFd<'_>) -> io::Result<(OwnedFd, A)>,
+    ) -> io::Result<(OwnedFd, A)> {
+        match &self.early {
+            Some(early) => early.accept(|| accept(fd)),
+            None => accept(fd),
         }
     }
 
@@ -72,7 +90,7 @@ impl Listener {
         let mut failures = Failures::default();
         loop {
             drop(ready!(self.io.poll_read_ready(cx))?);
-            let accepted = self.io.try_io(Interest::READABLE, |fd| accept(fd.as_fd()));
+            let accepted = self.io.try_io(Interest::READABLE, |fd| self.call(fd.as_fd(), &accept));
             let error = match self.connection(accepted) {
                 Ok(connection) => return Poll::Ready(Ok(connection)),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,

@@ -4,6 +4,7 @@
 //! - `name`: the socket file of a Unix listener.
 //! - `listeners`: several listeners on one port.
 //! - `listener`: the accept loop of all of them.
+//! - `inherited`: options that connections inherit from their listener.
 //! - `accept_failures`: errors that do not end the loop.
 //! - `accept`: the trait of listeners that a server takes.
 //! - `incoming`: a listener as a stream of connections.
@@ -12,6 +13,7 @@ mod accept;
 mod accept_failures;
 #[cfg(feature = "tonic-014")]
 mod incoming;
+mod inherited;
 mod listener;
 mod listeners;
 #[cfg(unix)]

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use tokio::net::ToSocketAddrs;
 
+use super::inherited::Inherited;
 use super::listener::{Listener, listener};
 use crate::net::options::{Options, stream_options};
 use crate::net::profile::{Profile, ProfileSwitch};
 use crate::net::stream::TcpStream;
 use crate::sys::fd::{AsFd, OwnedFd};
-use crate::sys::{socket, tcp};
+use crate::sys::socket;
 
 /// A TCP listener whose connections are [`TcpStream`]s.
 ///
@@ -47,7 +48,7 @@ use crate::sys::{socket, tcp};
 /// [`Limits::half_close`](crate::server::Limits::half_close).
 #[derive(Debug)]
 pub struct TcpListener {
-    listener: Listener,
+    pub(super) listener: Listener,
 }
 
 /// Builder of a [`TcpListener`], from [`TcpListener::builder`].
@@ -55,10 +56,7 @@ pub struct TcpListener {
 pub struct TcpListenerBuilder {
     pub(super) backlog: u32,
     pub(super) reuse_port: bool,
-    send_timeout: Option<Duration>,
-    keep_alive: Option<Duration>,
-    congestion: Option<Box<str>>,
-    pace: Option<NonZeroU64>,
+    inherited: Inherited,
     switch: ProfileSwitch,
     options: Options,
 }
@@ -94,7 +92,7 @@ impl TcpListenerBuilder {
     /// effect on other systems than Linux.
     #[must_use]
     pub fn send_timeout(mut self, limit: Duration) -> Self {
-        self.send_timeout = Some(limit);
+        self.inherited.send_timeout = Some(limit);
         self
     }
 
@@ -104,7 +102,7 @@ impl TcpListenerBuilder {
     /// off. The kernels send and answer these probes; the processes at both ends are not involved.
     #[must_use]
     pub fn keep_alive(mut self, idle: Option<Duration>) -> Self {
-        self.keep_alive = idle;
+        self.inherited.keep_alive = idle;
         self
     }
 
@@ -125,7 +123,7 @@ impl TcpListenerBuilder {
     /// [`Handle::set_congestion`](crate::net::Handle::set_congestion) changes a live connection.
     #[must_use]
     pub fn congestion(mut self, name: &str) -> Self {
-        self.congestion = Some(name.into());
+        self.inherited.congestion = Some(name.into());
         self
     }
 
@@ -135,7 +133,7 @@ impl TcpListenerBuilder {
     /// [`pace_all`](Self::pace_all) limits all connections together.
     #[must_use]
     pub fn pace(mut self, bytes_per_second: NonZeroU64) -> Self {
-        self.pace = Some(bytes_per_second);
+        self.inherited.pace = Some(bytes_per_second);
         self
     }
 
@@ -174,15 +172,15 @@ impl TcpListenerBuilder {
         Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the name has no address")))
     }
 
-    /// Takes over an existing listener, for instance from a supervisor. Makes it nonblocking and sets `TCP_NODELAY`,
-    /// which its connections inherit. [`backlog`](Self::backlog) and [`reuse_port`](Self::reuse_port) do not apply.
+    /// Takes over an existing listener, for instance from a supervisor. Makes it nonblocking, and sets
+    /// `TCP_NODELAY` and the options of this builder, also for connections that already wait. [`backlog`](Self::backlog) and [`reuse_port`](Self::reuse_port) do not apply.
     ///
     /// # Panics
     ///
     /// Panics outside a tokio runtime with I/O enabled.
     pub fn from_std(self, listener: std::net::TcpListener) -> io::Result<TcpListener> {
         self.options.check()?;
-        socket::adopt_tcp(listener.as_fd())?;
+        socket::adopt(listener.as_fd())?;
         self.listener(listener.into())
     }
 
@@ -191,20 +189,9 @@ impl TcpListenerBuilder {
     }
 
     fn listener(self, socket: OwnedFd) -> io::Result<TcpListener> {
-        if let Some(limit) = self.send_timeout {
-            // Connections inherit these options.
-            socket::give_up_after(socket.as_fd(), limit);
-        }
-        if let Some(idle) = self.keep_alive {
-            socket::keep_alive(socket.as_fd(), idle)?;
-        }
-        if let Some(name) = &self.congestion {
-            tcp::set_congestion(socket.as_fd(), name)?;
-        }
-        if let Some(rate) = self.pace {
-            tcp::set_pacing(socket.as_fd(), Some(rate))?;
-        }
-        Ok(TcpListener { listener: Listener::new(socket, self.options, self.switch)? })
+        self.inherited.set(socket.as_fd())?;
+        let inherited = Some(self.inherited);
+        Ok(TcpListener { listener: Listener::new(socket, self.options, self.switch, inherited)? })
     }
 }
 
@@ -214,10 +201,7 @@ impl TcpListener {
         TcpListenerBuilder {
             backlog: 4096,
             reuse_port: false,
-            send_timeout: None,
-            keep_alive: Some(Duration::from_secs(60)),
-            congestion: None,
-            pace: None,
+            inherited: Inherited::default(),
             switch: ProfileSwitch::default(),
             options: Options::default(),
         }

@@ -61,7 +61,7 @@ impl UnixListenerBuilder {
         let Self { backlog, mode, options } = self;
         options.check()?;
         let Bound { name, socket } = name::bind(path.as_ref().to_owned(), backlog, mode).await?;
-        Ok(UnixListener { _name: name, listener: Listener::new(socket, options, ProfileSwitch::default())? })
+        Ok(UnixListener { _name: name, listener: Listener::new(socket, options, ProfileSwitch::default(), None)? })
     }
 
     /// Takes over an existing listener, for instance from a supervisor, and makes it nonblocking. Its file stays when
@@ -73,7 +73,7 @@ impl UnixListenerBuilder {
     pub fn from_std(self, listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
         self.options.check()?;
         socket::adopt(listener.as_fd())?;
-        let listener = Listener::new(listener.into(), self.options, ProfileSwitch::default())?;
+        let listener = Listener::new(listener.into(), self.options, ProfileSwitch::default(), None)?;
         Ok(UnixListener { _name: None, listener })
     }
 }

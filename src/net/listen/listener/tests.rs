@@ -30,10 +30,40 @@ async fn the_kernel_probes_the_peers_of_accepted_connections() {
     }
 }
 
+/// A supervisor that activates a server hands over a listener on which connections wait.
+#[tokio::test]
+async fn connections_that_wait_when_a_listener_is_taken_over_have_its_options() {
+    let listening = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listening.local_addr().unwrap();
+    let connect = || std::net::TcpStream::connect(addr).unwrap();
+    let early = [connect(), connect()];
+    let idle = Duration::from_secs(7);
+    let builder = crate::net::listen::tcp::TcpListener::builder().keep_alive(Some(idle));
+    let listener = builder.from_std(listening).unwrap();
+    let options = async || {
+        let (stream, _) = listener.accept().await.unwrap();
+        let socket = socket2::SockRef::from(&stream);
+        (socket.tcp_nodelay().unwrap(), socket.keepalive().unwrap(), socket.tcp_keepalive_time().unwrap())
+    };
+    let late = connect();
+    for _ in 0..early.len() {
+        assert_eq!(options().await, (true, true, idle));
+    }
+    let early_connections = listener.listener.early.as_ref().unwrap();
+    assert!(!early_connections.are_over());
+    assert_eq!(options().await, (true, true, idle));
+    drop((early, late));
+    // None is left.
+    assert!(tokio::time::timeout(Duration::from_millis(1), listener.accept()).await.is_err());
+    assert!(early_connections.are_over());
+    let _later = connect();
+    assert_eq!(options().await, (true, true, idle), "inherited");
+}
+
 fn listener() -> (Listener, std::net::TcpStream) {
     let socket = socket::listen(([127, 0, 0, 1], 0).into(), 8, false).unwrap();
     let client = std::net::TcpStream::connect(socket::local_addr(&socket).unwrap()).unwrap();
-    (Listener::new(socket, Options::default(), ProfileSwitch::default()).unwrap(), client)
+    (Listener::new(socket, Options::default(), ProfileSwitch::default(), None).unwrap(), client)
 }
 
 #[tokio::test(start_paused = true)]
