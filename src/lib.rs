@@ -150,7 +150,7 @@ pub mod internal {
     pub use crate::buf::lease;
     #[cfg(feature = "fs")]
     pub use crate::copy::{both::Both, moving::Moving};
-    pub use crate::counters::{Counter, count};
+    pub use crate::counters::{Counter, Gauge, Present, count};
     #[cfg(feature = "server")]
     pub use crate::middleware::measure::request_id::RequestId;
     pub use crate::net::stream::{Owed, Rewind};
@@ -184,6 +184,13 @@ pub mod internal {
     /// Returns whether `stream` has received bytes that another reader of its socket would miss.
     pub fn has_received_ahead(stream: &crate::net::UnixStream) -> bool {
         stream.has_received_ahead()
+    }
+
+    /// Hubs over events that their user keeps.
+    #[cfg(feature = "sse")]
+    pub mod kept {
+        pub use crate::sse::hub::kept::{KeptHub, KeptReader, answer, encode, id_of, number_of, refusal, with_id};
+        pub use crate::sse::ring::Keeper;
     }
 
     /// Appends on their way to a log of events.

@@ -39,10 +39,12 @@ impl Gauge {
 
 /// Counts one object in a gauge until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Present(Gauge);
+#[must_use]
+pub struct Present(Gauge);
 
 impl Present {
-    pub(crate) fn in_(gauge: Gauge) -> Self {
+    /// Counts one more.
+    pub fn in_(gauge: Gauge) -> Self {
         gauge.add(1);
         Self(gauge)
     }

@@ -11,9 +11,12 @@ macro_rules! names {
         #[expect(missing_docs, reason = "the fields of Snapshot have them")]
         pub enum Counter { $($name,)+ }
 
-        /// Values that go up and down. One thread may subtract what another thread added.
+        /// Values that go up and down, documented as fields of [`Snapshot`](super::Snapshot). One thread may subtract what
+        /// another thread added.
         #[derive(Clone, Copy, Debug)]
-        pub(crate) enum Gauge { $($gauge,)+ }
+        #[non_exhaustive]
+        #[expect(missing_docs, reason = "the fields of Snapshot have them")]
+        pub enum Gauge { $($gauge,)+ }
 
         pub(super) const COUNTERS: usize = [$(Counter::$name,)+].len();
         /// Gauges follow the counters.
@@ -31,7 +34,7 @@ macro_rules! for_all { ($call:ident) => { $call! {
         ActiveRequests => active_requests,
         /// Bytes of leased pool memory, in whole blocks.
         PoolBytes => pool_bytes,
-        /// Streams of `sse::Streams` in memory, running or ended.
+        /// Streams of `millstream-resumable` in memory, running or ended.
         KeptStreams => kept_streams,
     }
 
@@ -205,7 +208,7 @@ macro_rules! for_all { ($call:ident) => { $call! {
     EventIdsRefused => event_ids_refused,
     /// Comments that kept silent event streams alive, sent by hubs, `sse::KeepAlive`, layers and proxies.
     EventComments => event_comments,
-    /// Streams of `sse::Streams` whose producers were started.
+    /// Streams of `millstream-resumable` whose producers were started.
     StreamsStarted => streams_started,
     /// Streams that ended because their producers returned `Ok`.
     StreamsCompleted => streams_completed,

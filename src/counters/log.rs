@@ -43,14 +43,6 @@ pub(crate) fn connection_failed(error: &(dyn Error + 'static)) {
     let _ = error;
 }
 
-/// A producer of a stream has failed. Its readers do not get the error.
-#[cfg(feature = "sse")]
-pub(crate) fn producer_failed(error: &dyn std::fmt::Display) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(target: "millstream", %error, "the producer of a stream of events has failed");
-    let _ = error;
-}
-
 /// Level `DEBUG`, because any client can cause it.
 #[cfg(feature = "server")]
 pub(crate) fn request_refused(status: u16) {

@@ -25,10 +25,9 @@ mod snapshot;
 pub(crate) mod span;
 pub(crate) mod token_bucket;
 
-pub use count::count;
-pub(crate) use count::{Present, QUEUED, count_all};
-pub use counter::Counter;
-pub(crate) use counter::Gauge;
+pub use count::{Present, count};
+pub(crate) use count::{QUEUED, count_all};
+pub use counter::{Counter, Gauge};
 pub use histogram::{Bucket, Histogram, Quantile};
 pub use labels::ResponseOutcome;
 pub use requests::{Requests, Responses};

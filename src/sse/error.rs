@@ -14,15 +14,15 @@ pub enum SendError {
     InvalidId(&'static str),
     /// The name is invalid: with a line break or NUL.
     InvalidName(&'static str),
-    /// The event has an id, but the log of this hub assigns the ids, or the [stream](super::Streams) does.
+    /// The event has an id, but the log of this hub assigns the ids, or the stream does.
     IdNotOurs,
     /// With [`LagPolicy::Block`](super::LagPolicy::Block): the queue of the slowest reader is full. Wait with
     /// [`Hub::send_wait`](super::Hub::send_wait). A log may also return this.
     Full,
     /// The hub is closed, or the stream has ended.
     Closed,
-    /// The log of the stream would exceed [`StreamsBuilder::events`](super::StreamsBuilder::events) or
-    /// [`bytes`](super::StreamsBuilder::bytes). The stream has ended.
+    /// The events of a stream of the crate `millstream-resumable` would exceed `StreamsBuilder::events` or `bytes`. The
+    /// stream has ended.
     TooLarge,
     /// The log rejected the event.
     Log(BoxError),

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | send events to many readers | [`Hub`] |
 //! | choose what a new or slow reader gets | [`HubBuilder`], [`LagPolicy`] |
-//! | keep an answer that survives a page reload, and stop it without readers | [`Streams`] |
+//! | keep an answer that survives a page reload, and stop it without readers | `Streams` of the crate `millstream-resumable` |
 //! | build an event | [`Event`] |
 //! | keep events over restarts | [`log::Log`], `log::disk::Disk` (features `fs` and `sse`) |
 //! | share events with other processes | [`log::Log`], `Redis` of the crate `millstream-redis` |
@@ -16,7 +16,6 @@
 
 // From the top down; imports run downwards only:
 //
-//   streams/ streams with a key, which outlive their readers
 //   hub/     sending events, and answering requests for them
 //   body/    a reader: its position, its replay; comments in any other event stream
 //   log/     events that outlive the process, or that several processes share
@@ -32,12 +31,11 @@
 mod body;
 mod error;
 mod event;
-mod hub;
+pub(crate) mod hub;
 mod lock;
 pub mod log;
-mod ring;
+pub(crate) mod ring;
 mod stats;
-mod streams;
 mod wake;
 
 pub use crate::body::event_body::EventBody;
@@ -49,5 +47,3 @@ pub use hub::Hub;
 pub use hub::HubBuilder;
 pub use ring::LagPolicy;
 pub use stats::HubStats;
-pub use streams::{Owner, StreamEnd, StreamError, StreamHandle, StreamSender};
-pub use streams::{Streams, StreamsBuilder, StreamsStats};

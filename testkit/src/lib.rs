@@ -14,6 +14,8 @@ pub mod leaving;
 pub mod levels;
 pub mod limits;
 pub mod mounts;
+#[cfg(feature = "sse")]
+pub mod parse;
 #[path = "../../examples/common/report.rs"]
 pub mod report;
 pub mod seccomp;

@@ -18,7 +18,7 @@ use millstream::net::{Connector, UnixConnector, UnixStream};
 use millstream::server::tls::TlsError;
 use millstream::sse::log::ReplayError;
 use millstream::sse::log::disk::{Disk, DiskError};
-use millstream::sse::{SendError, StreamError, SubscribeError};
+use millstream::sse::{SendError, SubscribeError};
 use millstream_layers::TraceParent;
 use millstream_proxy::{InjectError, Proxy, Upstream};
 use testkit::levels::repeated;
@@ -133,13 +133,6 @@ fn of_values() -> Vec<(&'static str, BoxError)> {
         ("full", Box::new(SendError::Full)),
         ("closed", Box::new(SendError::Closed)),
         ("too large", Box::new(SendError::TooLarge)),
-        ("no stream", Box::new(StreamError::NotFound)),
-        ("ended", Box::new(StreamError::Ended)),
-        ("streams", Box::new(StreamError::Full)),
-        ("readers", Box::new(StreamError::TooManyReaders)),
-        ("no owner", Box::new(StreamError::NoOwner)),
-        ("key", Box::new(StreamError::LongKey)),
-        ("no runtime", Box::new(StreamError::NoRuntime)),
         ("subscribers", Box::new(SubscribeError::Full)),
         ("closed to subscribers", Box::new(SubscribeError::Closed)),
         ("replay", Box::new(ReplayError::Unreachable(cause()))),
@@ -216,13 +209,6 @@ async fn every_error_becomes_an_io_error_of_a_fitting_kind() {
     becomes(SendError::Full, WouldBlock);
     becomes(SendError::Closed, BrokenPipe);
     becomes(SendError::TooLarge, QuotaExceeded);
-    becomes(StreamError::NotFound, NotFound);
-    becomes(StreamError::Ended, io::ErrorKind::UnexpectedEof);
-    becomes(StreamError::Full, QuotaExceeded);
-    becomes(StreamError::TooManyReaders, QuotaExceeded);
-    becomes(StreamError::NoOwner, InvalidInput);
-    becomes(StreamError::LongKey, InvalidInput);
-    becomes(StreamError::NoRuntime, Other);
     becomes(SendError::Log(Box::new(denied())), Other);
     becomes(SubscribeError::Full, QuotaExceeded);
     becomes(SubscribeError::Closed, BrokenPipe);

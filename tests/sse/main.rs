@@ -15,7 +15,6 @@ mod gzip;
 mod gzip_direct;
 mod keep_alive;
 mod log;
-mod parse;
 mod readers;
 #[cfg(feature = "server")]
 mod resume;
@@ -23,4 +22,5 @@ mod resume;
 mod served;
 #[cfg(all(tls, feature = "compress"))]
 mod spread;
-mod streams;
+
+use testkit::parse;

@@ -31,7 +31,7 @@ pub(crate) const FOLDERS: &[(&str, &[&str])] = &[
             "tls",
         ],
     ),
-    ("sse", &["streams", "hub", "body", "log", "ring", "wake", "event", "stats", "error", "lock"]),
+    ("sse", &["hub", "body", "log", "ring", "wake", "event", "stats", "error", "lock"]),
 ];
 
 /// Returns the imports of `module` that do not run downwards in `order`, and what is not in it. Unit tests do not count.

@@ -160,6 +160,7 @@ fn hold(addr: SocketAddr, server: &Server, streams: usize, time: Duration) -> io
     }
     let pid = server.process.id();
     let before = cpus::of_process(pid)?;
+    #[expect(clippy::disallowed_methods, reason = "there is no runtime on this thread")]
     std::thread::sleep(time);
     let cpu = cpus::of_process(pid)?.saturating_sub(before);
     let mut commented = 0;

@@ -3,7 +3,7 @@
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use millstream::sse::StreamError;
+use millstream_resumable::StreamError;
 use serde_json::json;
 
 /// An answer that is an error.

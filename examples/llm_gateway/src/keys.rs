@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
-use millstream::sse::Owner;
+use millstream_resumable::Owner;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ApiError;

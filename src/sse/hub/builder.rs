@@ -9,7 +9,7 @@ use crate::sse::ring::{Config, LagPolicy, Limits};
 use crate::sse::wake::{self, LONG};
 
 /// Builder of a [`Hub`](crate::sse::Hub), returned by [`Hub::builder`](crate::sse::Hub::builder).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "there is no hub before build"]
 pub struct HubBuilder {
     pub(in crate::sse) config: Config,

@@ -46,12 +46,12 @@ pub(super) fn answer(
 }
 
 /// Returns whether the response to a request with these fields is compressed.
-pub(in crate::sse) fn accepts_gzip(config: &Config, headers: &HeaderMap) -> bool {
+pub(super) fn accepts_gzip(config: &Config, headers: &HeaderMap) -> bool {
     config.gzip.is_some() && ContentCoding::negotiate(headers, [ContentCoding::Gzip]).is_some()
 }
 
 /// Returns the response with the events of a reader.
-pub(in crate::sse) fn head(config: &Config, seat: SeatState, gzip: bool) -> Response<EventBody> {
+pub(super) fn head(config: &Config, seat: SeatState, gzip: bool) -> Response<EventBody> {
     let ending = seat.ending();
     let (body, layered) = if config.past_layers {
         let events = SharedEvents::new(seat);
@@ -81,14 +81,14 @@ pub(in crate::sse) fn head(config: &Config, seat: SeatState, gzip: bool) -> Resp
     answer
 }
 
-pub(in crate::sse) fn refusal(retry: &Draws) -> Response<EventBody> {
+pub(super) fn refusal(retry: &Draws) -> Response<EventBody> {
     let mut answer = empty(StatusCode::SERVICE_UNAVAILABLE);
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry.draw_seconds()));
     answer
 }
 
 /// Returns a response without events.
-pub(in crate::sse) fn empty(status: StatusCode) -> Response<EventBody> {
+pub(super) fn empty(status: StatusCode) -> Response<EventBody> {
     let mut answer = Response::new(EventBody::new(SeatState::Ended));
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -105,14 +105,14 @@ pub(super) fn is_id(shared: &HubShared, id: &str) -> bool {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::sse) enum Last {
+pub(super) enum Last {
     None,
     /// Not UTF-8. Other invalid ids are detected by `is_id`.
     Bad,
     Id(String),
 }
 
-pub(in crate::sse) fn last_id(headers: &HeaderMap, query: Option<&str>) -> Last {
+pub(super) fn last_id(headers: &HeaderMap, query: Option<&str>) -> Last {
     let bytes = match headers.get(LAST_EVENT_ID) {
         Some(value) => value.as_bytes().to_vec(),
         None => {

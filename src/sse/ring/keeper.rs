@@ -4,8 +4,8 @@ use std::fmt;
 
 use bytes::Bytes;
 
-/// The stream of a hub.
-pub(in crate::sse) trait Keeper: fmt::Debug + Send + Sync {
+/// Keeps all events of a hub.
+pub trait Keeper: fmt::Debug + Send + Sync {
     /// Returns events from the number `from` on, and the number after them.
     fn page(&self, from: u64) -> Option<(Bytes, u64)>;
 

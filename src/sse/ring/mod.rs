@@ -11,7 +11,7 @@ mod ring;
 mod shared;
 mod state;
 
-pub(super) use keeper::Keeper;
+pub use keeper::Keeper;
 pub(super) use ring::Limits;
 pub(super) use shared::HubShared;
 pub(super) use shared::{Begin, Permit, Start};

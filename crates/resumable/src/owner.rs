@@ -3,19 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::error::StreamError;
+use crate::error::StreamError;
 
 /// Maximum length of a key in bytes. Keys may come from clients.
 const KEY_MAX: usize = 1024;
 
-/// The owner of a stream of [`Streams`](super::Streams), who may read and stop it: the name of a user, or of a session.
+/// The owner of a stream of [`Streams`](crate::Streams), who may read and stop it: the name of a user, or of a session.
 ///
 /// Use the user that your service has authenticated, never the key or another value that the client chooses. An
 /// empty owner finds nothing and starts nothing, so that a missing session is not an owner that all clients share.
 /// `Debug` does not print it.
 ///
 /// ```
-/// use millstream::sse::Owner;
+/// use millstream_resumable::Owner;
 ///
 /// assert_ne!(Owner::from("alice"), Owner::anyone());
 /// ```
@@ -31,7 +31,7 @@ impl Owner {
     }
 
     /// Returns the name of the stream with this key: no two pairs of an owner and a key have the same.
-    pub(super) fn name(&self, key: &str) -> Result<Arc<[u8]>, StreamError> {
+    pub(crate) fn name(&self, key: &str) -> Result<Arc<[u8]>, StreamError> {
         if key.len() > KEY_MAX {
             return Err(StreamError::LongKey);
         }

@@ -1,12 +1,14 @@
 //! Owners, and limits.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 
 use hyper::{Method, Request};
-use millstream::sse::{Event, Owner, SendError, StreamEnd, StreamError, StreamSender, Streams};
+use millstream::sse::{Event, SendError};
+use millstream_resumable::{Owner, StreamEnd, StreamError, StreamSender, Streams};
 
 use super::{data, hand, settle, started};
-use crate::parse::Hand;
+use testkit::parse::Hand;
 
 #[tokio::test(start_paused = true)]
 async fn another_owner_and_an_unknown_key_are_the_same() {
@@ -134,4 +136,25 @@ async fn events_with_ids_and_bad_names_are_refused() {
     let stream = streams.get_or_start("a", "alice", producer).unwrap();
     assert_eq!(stream.ended().await, StreamEnd::Complete);
     assert_eq!(data(&hand(&stream, None).read()), ["a\n\nb"]);
+}
+
+#[test]
+fn every_error_says_what_to_do_and_has_a_kind() {
+    let errors = [
+        (StreamError::NotFound, ErrorKind::NotFound, 404),
+        (StreamError::Ended, ErrorKind::UnexpectedEof, 204),
+        (StreamError::Full, ErrorKind::QuotaExceeded, 503),
+        (StreamError::TooManyReaders, ErrorKind::QuotaExceeded, 503),
+        (StreamError::NoOwner, ErrorKind::InvalidInput, 404),
+        (StreamError::LongKey, ErrorKind::InvalidInput, 414),
+        (StreamError::NoRuntime, ErrorKind::Other, 500),
+    ];
+    for (error, kind, status) in errors {
+        let response = error.response();
+        assert_eq!(response.status(), status, "{error}");
+        assert_eq!(response.headers().contains_key("retry-after"), status == 503);
+        let text = error.to_string();
+        let io = std::io::Error::from(error);
+        assert_eq!((io.kind(), io.to_string()), (kind, text));
+    }
 }

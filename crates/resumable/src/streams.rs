@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
+use millstream::sse::EventBody;
 use tokio::runtime::Handle;
 
-use super::builder::StreamsBuilder;
-use super::error::StreamError;
-use super::handle::StreamHandle;
-use super::kept_stream::{KeptStream, Setup};
-use super::owner::Owner;
-use super::reaper;
-use super::sender::{Producing, Running, StreamSender};
-use super::table::StreamsShared;
-use crate::body::event_body::EventBody;
+use crate::builder::StreamsBuilder;
+use crate::error::StreamError;
+use crate::handle::StreamHandle;
+use crate::kept_stream::{KeptStream, Setup};
+use crate::owner::Owner;
+use crate::reaper;
+use crate::sender::{Producing, Running, StreamSender};
+use crate::table::StreamsShared;
 
 /// Streams of events with a key, which outlive their readers: a generated answer that survives a page reload and is
 /// stopped without readers.
@@ -31,7 +31,8 @@ use crate::body::event_body::EventBody;
 /// use hyper::{Method, Request};
 /// use millstream::net::TcpListener;
 /// use millstream::server;
-/// use millstream::sse::{Event, SendError, StreamError, StreamSender, Streams};
+/// use millstream::sse::{Event, SendError};
+/// use millstream_resumable::{StreamError, StreamSender, Streams};
 ///
 /// /// Sends the tokens of an answer.
 /// async fn generate(sender: StreamSender) -> Result<(), SendError> {
@@ -67,7 +68,7 @@ use crate::body::event_body::EventBody;
 ///
 /// In a handler of axum, wrap the body: `streams.attach(&request, &key, user).map(axum::body::Body::new)`, and build
 /// with [`past_layers`](StreamsBuilder::past_layers) so that the events are written [as by a
-/// hub](crate::sse::Hub#cost-of-a-reader).
+/// hub](millstream::sse::Hub#cost-of-a-reader).
 ///
 /// # Owners
 ///
@@ -77,11 +78,11 @@ use crate::body::event_body::EventBody;
 ///
 /// # End of a stream
 ///
-/// A response ends after the last event of the stream; [`StreamEnd`](super::StreamEnd) tells how, and which event
+/// A response ends after the last event of the stream; [`StreamEnd`](crate::StreamEnd) tells how, and which event
 /// says so. An `EventSource` reconnects after any end of a response. With the id of the last event it then gets `204 No
 /// Content`, upon which it [gives up](https://html.spec.whatwg.org/multipage/server-sent-events.html#the-eventsource-interface),
 /// and after the [time to live](StreamsBuilder::ttl) `404 Not Found`, with the same effect. A response that ends
-/// because its server [drains](crate::server::Server::drain) ends earlier: the reader then continues where it was.
+/// because its server [drains](millstream::server::Server::drain) ends earlier: the reader then continues where it was.
 ///
 /// # Memory
 ///
@@ -129,7 +130,7 @@ impl Streams {
     /// it is until its [time to live](StreamsBuilder::ttl) is over, so a new attempt needs a new key.
     ///
     /// The stream ends when the future is ready. With an error it ends as
-    /// [`StreamEnd::Failed`](super::StreamEnd::Failed); the text of the error goes to the operator (feature `tracing`)
+    /// [`StreamEnd::Failed`](crate::StreamEnd::Failed); the text of the error goes to the operator (feature `tracing`)
     /// and not to readers. The future is dropped when the stream is cancelled: by [`stop`](Self::stop), without
     /// readers, or by its age.
     ///

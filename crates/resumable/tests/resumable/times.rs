@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use millstream::metrics::Snapshot;
-use millstream::sse::{StreamEnd, StreamError, Streams};
+use millstream_resumable::{StreamEnd, StreamError, Streams};
 use testkit::alone;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};

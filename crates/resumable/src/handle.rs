@@ -4,21 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::{Method, Request, Response};
+use millstream::internal::kept::{self, KeptReader};
+use millstream::sse::EventBody;
 
-use super::end::StreamEnd;
-use super::error::StreamError;
-use super::kept_stream::KeptStream;
-use crate::body::event_body::EventBody;
-use crate::counters::{Counter, count};
-use crate::sse::body::SeatState;
-use crate::sse::hub::request::{self, Last};
+use crate::end::StreamEnd;
+use crate::error::StreamError;
+use crate::kept_stream::KeptStream;
 
-/// A stream of [`Streams`](super::Streams), found by its owner and key. Clones are handles to the same stream.
+/// A stream of [`Streams`](crate::Streams), found by its owner and key. Clones are handles to the same stream.
 ///
 /// A handle is not a reader: it does not keep the producer running. It keeps the events in memory after the
-/// [time to live](super::StreamsBuilder::ttl).
+/// [time to live](crate::StreamsBuilder::ttl).
 #[derive(Clone)]
-pub struct StreamHandle(pub(super) Arc<KeptStream>);
+pub struct StreamHandle(pub(crate) Arc<KeptStream>);
 
 impl StreamHandle {
     /// Answers a request for the events: all, or the events after the id in the header `Last-Event-ID`, or else in
@@ -26,31 +24,17 @@ impl StreamHandle {
     /// were delivered. A `HEAD` request gets only the head.
     ///
     /// The response is `204 No Content` if the stream has ended and the reader has all events, `503 Service
-    /// Unavailable` with `Retry-After` if there are too many [readers](super::StreamsBuilder::readers).
+    /// Unavailable` with `Retry-After` if there are too many [readers](crate::StreamsBuilder::readers).
     ///
     /// A reader with an id that is not of this stream, for example of an earlier one with the same key, gets an event
     /// `gap` with the reason `expired`, then all events.
     pub fn attach<B>(&self, request: &Request<B>) -> Response<EventBody> {
-        let (hub, headers) = (&self.0.options().hub, request.headers());
-        let last = match request::last_id(headers, request.uri().query()) {
-            Last::None => None,
-            Last::Id(id) => Some(id),
-            Last::Bad => {
-                count(Counter::EventIdsRefused, 1);
-                // As an id that is not of this stream.
-                Some(String::new())
-            }
-        };
-        let gzip = request::accepts_gzip(hub, headers);
         // A request for the head is not a reader.
-        let seat = match *request.method() {
-            Method::HEAD => self.0.check_news(last.as_deref()).map(|()| SeatState::Ended),
-            _ => self.0.seat(last.as_deref(), gzip),
-        };
-        match seat {
-            Ok(seat) => request::head(hub, seat, gzip),
-            Err(error) => error.response(),
-        }
+        let answer = kept::answer(&self.0.options().hub, request, |last, gzip| match *request.method() {
+            Method::HEAD => self.0.check_news(last).map(|()| KeptReader::ended()),
+            _ => self.0.seat(last, gzip),
+        });
+        answer.unwrap_or_else(StreamError::response)
     }
 
     /// Returns a body with all events, or with the events after the id `last`; not compressed. Use it to build a response
@@ -61,11 +45,11 @@ impl StreamHandle {
     /// [`StreamError::Ended`] if the stream has ended and `last` is its last event, or if it has no events;
     /// [`StreamError::TooManyReaders`].
     pub fn attach_from(&self, last: Option<&str>) -> Result<EventBody, StreamError> {
-        self.0.seat(last, false).map(EventBody::new)
+        self.0.seat(last, false).map(KeptReader::into_body)
     }
 
     /// Ends the stream as [`StreamEnd::Stopped`], unless it has ended, and cancels its producer. The events stay
-    /// readable for the [time to live](super::StreamsBuilder::ttl).
+    /// readable for the [time to live](crate::StreamsBuilder::ttl).
     pub fn stop(&self) {
         self.0.finish(StreamEnd::Stopped);
     }

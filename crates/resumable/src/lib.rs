@@ -6,6 +6,7 @@
 //! - `table`, `reaper`: the streams by name, and one task that ends and forgets them in time.
 //! - `kept_stream`: one stream: its events, its end, and its hub while it is read.
 //! - `store`: the encoded events in compact form.
+//! - `events`, `lock`: events for operators, and a lock that a panic does not poison.
 //!
 //! ```text
 //!  StreamSender::send ─▶ kept_stream ─▶ store ◀─page─┐ events that are no longer in the ring
@@ -22,8 +23,10 @@
 mod builder;
 mod end;
 mod error;
+mod events;
 mod handle;
 mod kept_stream;
+mod lock;
 mod owner;
 mod reaper;
 mod sender;
@@ -38,3 +41,8 @@ pub use handle::StreamHandle;
 pub use owner::Owner;
 pub use sender::StreamSender;
 pub use streams::{Streams, StreamsStats};
+
+// The example of the README is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use hyper::Request;
 use hyper::body::Body;
-use millstream::sse::{Event, SendError, StreamEnd, StreamError, StreamSender, Streams};
+use millstream::sse::{Event, SendError};
+use millstream_resumable::{StreamEnd, StreamError, StreamSender, Streams};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::{data, hand, settle, started};
-use crate::parse::Hand;
+use testkit::parse::Hand;
 
 #[tokio::test(start_paused = true)]
 async fn every_reader_gets_all_events_or_those_after_its_id() {

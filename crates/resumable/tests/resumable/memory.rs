@@ -1,7 +1,8 @@
 //! The memory of an idle stream.
 
 use allocation_counter::measure;
-use millstream::sse::{Event, SendError, StreamSender, Streams};
+use millstream::sse::{Event, SendError};
+use millstream_resumable::{StreamSender, Streams};
 use testkit::alone;
 use testkit::http::{Flavour, watched};
 

@@ -3,18 +3,12 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::sync::LazyLock;
 
 use http::{Response, StatusCode};
+use millstream::internal::kept;
+use millstream::sse::EventBody;
 
-use crate::body::event_body::EventBody;
-use crate::spread::{Draws, Spread};
-use crate::sse::hub::request;
-
-/// `Retry-After` of refusals.
-static RETRY_AFTER: LazyLock<Draws> = LazyLock::new(|| Draws::new(Spread::RETURN));
-
-/// Error of [`Streams`](super::Streams).
+/// Error of [`Streams`](crate::Streams).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -22,11 +16,11 @@ pub enum StreamError {
     NotFound,
     /// The stream has ended, and the reader has got all events.
     Ended,
-    /// The maximum of [`StreamsBuilder::streams`](super::StreamsBuilder::streams) is reached.
+    /// The maximum of [`StreamsBuilder::streams`](crate::StreamsBuilder::streams) is reached.
     Full,
-    /// The maximum of [`StreamsBuilder::readers`](super::StreamsBuilder::readers) is reached.
+    /// The maximum of [`StreamsBuilder::readers`](crate::StreamsBuilder::readers) is reached.
     TooManyReaders,
-    /// The [owner](super::Owner) is empty.
+    /// The [owner](crate::Owner) is empty.
     NoOwner,
     /// The key has more than 1024 bytes.
     LongKey,
@@ -39,10 +33,10 @@ impl StreamError {
     /// up, and for an empty owner; `204 No Content` for a stream that has ended; `503 Service Unavailable` with
     /// `Retry-After` at a maximum; `414 URI Too Long` for a long key; `500 Internal Server Error` without a runtime.
     pub fn response(self) -> Response<EventBody> {
-        request::empty(match self {
+        kept::refusal(match self {
             Self::NotFound | Self::NoOwner => StatusCode::NOT_FOUND,
             Self::Ended => StatusCode::NO_CONTENT,
-            Self::Full | Self::TooManyReaders => return request::refusal(&RETRY_AFTER),
+            Self::Full | Self::TooManyReaders => StatusCode::SERVICE_UNAVAILABLE,
             Self::LongKey => StatusCode::URI_TOO_LONG,
             Self::NoRuntime => StatusCode::INTERNAL_SERVER_ERROR,
         })

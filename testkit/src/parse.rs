@@ -9,19 +9,19 @@ use hyper::body::Body;
 use millstream::sse::EventBody;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    pub(crate) name: String,
-    pub(crate) data: String,
-    pub(crate) id: String,
+pub struct Seen {
+    pub name: String,
+    pub data: String,
+    pub id: String,
 }
 
 impl Seen {
     /// Returns the number of missed events that a gap event reports.
-    pub(crate) fn missed(&self) -> Option<u64> {
+    pub fn missed(&self) -> Option<u64> {
         self.field("missed").parse().ok()
     }
 
-    pub(crate) fn reason(&self) -> &str {
+    pub fn reason(&self) -> &str {
         self.field("reason").trim_matches('"')
     }
 
@@ -34,23 +34,23 @@ impl Seen {
 
 /// The parser: "process the queue: if the field is".
 #[derive(Debug, Default)]
-pub(crate) struct Parser {
+pub struct Parser {
     text: Vec<u8>,
     event: Seen,
     has_data: bool,
-    pub(crate) last_id: String,
-    pub(crate) retry: Option<u64>,
-    pub(crate) comments: usize,
+    pub last_id: String,
+    pub retry: Option<u64>,
+    pub comments: usize,
 }
 
 impl Parser {
     /// Returns whether the stream has named a time of the default range.
-    pub(crate) fn has_retry(&self) -> bool {
+    pub fn has_retry(&self) -> bool {
         self.retry.is_some_and(|retry| (1000..=3000).contains(&retry))
     }
 
     /// Parses bytes. Returns the completed events.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<Seen> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Seen> {
         self.text.extend_from_slice(bytes);
         let mut seen = Vec::new();
         // The hub ends its lines with LF.
@@ -93,10 +93,10 @@ impl Parser {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Woken(AtomicUsize);
+pub struct Woken(AtomicUsize);
 
 impl Woken {
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -108,25 +108,25 @@ impl Wake for Woken {
 }
 
 #[derive(Debug)]
-pub(crate) struct Hand {
-    pub(crate) body: EventBody,
-    pub(crate) parser: Parser,
-    pub(crate) ended: bool,
-    pub(crate) frames: usize,
+pub struct Hand {
+    pub body: EventBody,
+    pub parser: Parser,
+    pub ended: bool,
+    pub frames: usize,
     woken: Arc<Woken>,
 }
 
 impl Hand {
-    pub(crate) fn new(body: EventBody) -> Self {
+    pub fn new(body: EventBody) -> Self {
         Self { body, parser: Parser::default(), ended: false, frames: 0, woken: Arc::default() }
     }
 
-    pub(crate) fn woken(&self) -> usize {
+    pub fn woken(&self) -> usize {
         self.woken.count()
     }
 
     /// Reads one frame, if there is one. Returns its events.
-    pub(crate) fn frame(&mut self) -> Option<Vec<Seen>> {
+    pub fn frame(&mut self) -> Option<Vec<Seen>> {
         let waker = Waker::from(Arc::clone(&self.woken));
         match Pin::new(&mut self.body).poll_frame(&mut Context::from_waker(&waker)) {
             Poll::Pending => None,
@@ -141,7 +141,7 @@ impl Hand {
         }
     }
 
-    pub(crate) fn read(&mut self) -> Vec<Seen> {
+    pub fn read(&mut self) -> Vec<Seen> {
         let mut seen = Vec::new();
         while let Some(more) = self.frame() {
             seen.extend(more);
@@ -149,7 +149,7 @@ impl Hand {
         seen
     }
 
-    pub(crate) fn data(&mut self) -> Vec<String> {
+    pub fn data(&mut self) -> Vec<String> {
         self.read().into_iter().map(|seen| seen.data).collect()
     }
 }

@@ -7,40 +7,35 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use millstream::internal::kept::{self, Keeper, KeptHub, KeptReader};
+use millstream::internal::{Counter, Gauge, Present, count};
+use millstream::sse::{Event, EventId, SendError};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::builder::StreamsBuilder;
-use super::end::StreamEnd;
-use super::error::StreamError;
-use super::store::Store;
-use crate::counters::{Counter, Gauge, Present, count};
-use crate::sse::SendError;
-use crate::sse::body::SeatState;
-use crate::sse::event::{Event, EventId, Gap, finish};
-use crate::sse::lock::lock;
-use crate::sse::ring::{HubShared, Keeper};
+use crate::builder::StreamsBuilder;
+use crate::end::StreamEnd;
+use crate::error::StreamError;
+use crate::lock::lock;
+use crate::store::Store;
 
 /// Shortest time between two checks of a stream.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Length of the longest id: prefix, hyphen and number.
-const ID_LEN: usize = 8 + 1 + 20;
-
-/// Options and counts that all streams of a [`Streams`](super::Streams) share.
+/// Options and counts that all streams of a [`Streams`](crate::Streams) share.
 #[derive(Debug)]
-pub(super) struct Setup {
-    pub(super) options: StreamsBuilder,
+pub(crate) struct Setup {
+    pub(crate) options: StreamsBuilder,
     /// Number of streams that have not ended.
-    pub(super) running: AtomicUsize,
+    pub(crate) running: AtomicUsize,
 }
 
 /// A stream.
-pub(super) struct KeptStream {
+pub(crate) struct KeptStream {
     setup: Arc<Setup>,
     /// Its name in the table.
-    pub(super) name: Arc<[u8]>,
+    pub(crate) name: Arc<[u8]>,
     /// Prefix of its ids, so that ids of an earlier stream with this key are recognised as foreign.
     epoch: u32,
     started: Instant,
@@ -53,7 +48,7 @@ pub(super) struct KeptStream {
 struct StreamState {
     store: Store,
     /// While there are readers.
-    hub: Option<Arc<HubShared>>,
+    hub: Option<KeptHub>,
     /// Since when there are no readers, if there are none.
     unread: Instant,
     end: Option<(StreamEnd, Instant)>,
@@ -63,12 +58,12 @@ struct StreamState {
 /// Work at the end of a stream, done without its lock.
 struct Ended {
     end: StreamEnd,
-    hub: Option<Arc<HubShared>>,
+    hub: Option<KeptHub>,
     producer: Option<AbortHandle>,
 }
 
 impl KeptStream {
-    pub(super) fn new(setup: &Arc<Setup>, name: Arc<[u8]>) -> Self {
+    pub(crate) fn new(setup: &Arc<Setup>, name: Arc<[u8]>) -> Self {
         setup.running.fetch_add(1, Ordering::AcqRel);
         count(Counter::StreamsStarted, 1);
         let now = Instant::now();
@@ -85,12 +80,12 @@ impl KeptStream {
         }
     }
 
-    pub(super) fn options(&self) -> &StreamsBuilder {
+    pub(crate) fn options(&self) -> &StreamsBuilder {
         &self.setup.options
     }
 
     /// Sets the task that is aborted when the stream ends.
-    pub(super) fn set_producer(&self, producer: AbortHandle) {
+    pub(crate) fn set_producer(&self, producer: AbortHandle) {
         let mut state = lock(&self.state);
         if state.end.is_none() {
             state.producer = Some(producer);
@@ -100,19 +95,15 @@ impl KeptStream {
         producer.abort();
     }
 
-    pub(super) fn send(&self, event: &Event) -> Result<EventId, SendError> {
-        event.check()?;
-        if event.parts().id.is_some() {
-            return Err(SendError::IdNotOurs);
-        }
-        let text = event.encode(ID_LEN);
+    pub(crate) fn send(&self, event: &Event) -> Result<EventId, SendError> {
+        let text = kept::encode(event)?;
         let mut state = lock(&self.state);
         if state.end.is_some() {
             return Err(SendError::Closed);
         }
         let options = self.options();
-        let id = EventId::numbered(self.epoch, state.store.next());
-        let text = with_id(text, &id);
+        let id = kept::id_of(self.epoch, state.store.next());
+        let text = kept::with_id(text, &id);
         if state.store.next() >= options.events || state.store.bytes() + text.len() > options.bytes {
             let ended = self.close(&mut state, StreamEnd::TooLarge);
             drop(state);
@@ -123,13 +114,13 @@ impl KeptStream {
         drop(state);
         count(Counter::EventsSent, 1);
         if let Some(hub) = hub {
-            hub.groups.wake();
+            hub.wake();
         }
         Ok(id)
     }
 
     /// Ends the stream, unless it has ended. Returns whether it had not.
-    pub(super) fn finish(&self, end: StreamEnd) -> bool {
+    pub(crate) fn finish(&self, end: StreamEnd) -> bool {
         let mut state = lock(&self.state);
         if state.end.is_some() {
             return false;
@@ -141,9 +132,9 @@ impl KeptStream {
     }
 
     fn close(&self, state: &mut StreamState, end: StreamEnd) -> Ended {
-        if let Some(event) = end.event() {
-            let id = EventId::numbered(self.epoch, state.store.next());
-            state.push(with_id(event.encode(ID_LEN), &id));
+        if let Some(text) = end.event().and_then(|event| kept::encode(&event).ok()) {
+            let id = kept::id_of(self.epoch, state.store.next());
+            state.push(kept::with_id(text, &id));
         }
         state.store.finish();
         state.end = Some((end, Instant::now()));
@@ -160,17 +151,17 @@ impl KeptStream {
             producer.abort();
         }
         if let Some(hub) = ended.hub {
-            hub.groups.wake();
+            hub.wake();
         }
         self.ended.notify_waiters();
     }
 
-    pub(super) fn end(&self) -> Option<StreamEnd> {
+    pub(crate) fn end(&self) -> Option<StreamEnd> {
         lock(&self.state).end.map(|(end, _)| end)
     }
 
     /// Waits for the end. Cancel safe.
-    pub(super) async fn ended(&self) -> StreamEnd {
+    pub(crate) async fn ended(&self) -> StreamEnd {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             // Registered before the check, so that no notification is missed.
@@ -183,13 +174,13 @@ impl KeptStream {
     }
 
     /// Returns when to check a new stream.
-    pub(super) fn first_check(&self) -> Instant {
+    pub(crate) fn first_check(&self) -> Instant {
         let options = self.options();
         self.started + options.grace.min(options.age).min(options.ttl.max(PAUSE))
     }
 
     /// Ends the stream if it is time to. Returns when to check it again; `None` if it is to be forgotten.
-    pub(super) fn check(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn check(&self, now: Instant) -> Option<Instant> {
         let options = self.options();
         let mut state = lock(&self.state);
         if let Some((_, at)) = state.end {
@@ -213,42 +204,39 @@ impl KeptStream {
     }
 
     /// Fails if the stream has ended, and a reader behind the event with the id `last` has all events.
-    pub(super) fn check_news(&self, last: Option<&str>) -> Result<(), StreamError> {
+    pub(crate) fn check_news(&self, last: Option<&str>) -> Result<(), StreamError> {
         lock(&self.state).place(self.epoch, last).map(drop)
     }
 
     /// Adds a reader behind the event with the id `last`, or at the first one.
-    pub(super) fn seat(self: &Arc<Self>, last: Option<&str>, gzip: bool) -> Result<SeatState, StreamError> {
+    pub(crate) fn seat(self: &Arc<Self>, last: Option<&str>, gzip: bool) -> Result<KeptReader, StreamError> {
         let mut state = lock(&self.state);
-        let (head, (next, gap)) = (state.store.next(), state.place(self.epoch, last)?);
+        let (head, (next, has_expired)) = (state.store.next(), state.place(self.epoch, last)?);
         let hub = match &state.hub {
-            Some(hub) => Arc::clone(hub),
+            Some(hub) => hub.clone(),
             None => {
-                let keeper = Arc::clone(self);
-                let hub = HubShared::kept(self.options().hub.clone(), head, keeper);
+                let hub = KeptHub::new(&self.options().hub, head, Arc::clone(self) as _);
                 if state.end.is_some() {
                     hub.finish();
                 }
-                Arc::new(hub)
+                hub
             }
         };
-        let permit = hub.enter().map_err(|_| StreamError::TooManyReaders)?;
-        let deflater = hub.deflater.as_ref().filter(|_| gzip);
-        let seat = SeatState::at(permit, hub.begin_at(next, gap), deflater);
-        // Removed when the last permit is dropped, which waits for the lock.
+        let reader = hub.enter(next, has_expired, gzip).map_err(|_| StreamError::TooManyReaders)?;
+        // Removed when the last reader is dropped, which waits for the lock.
         state.hub = Some(hub);
-        Ok(seat)
+        Ok(reader)
     }
 }
 
 impl StreamState {
-    /// Returns the number of the first event behind the id `last`, and the gap before it.
-    fn place(&self, epoch: u32, last: Option<&str>) -> Result<(u64, Option<Gap>), StreamError> {
+    /// Returns the number of the first event behind the id `last`, and whether the id is not of this stream.
+    fn place(&self, epoch: u32, last: Option<&str>) -> Result<(u64, bool), StreamError> {
         let head = self.store.next();
-        let place = match last.map(|id| EventId::number_of(epoch, id)) {
-            None => (0, None),
-            Some(Some(number)) if number < head => (number + 1, None),
-            Some(_) => (0, Some(Gap::expired(None))),
+        let place = match last.map(|id| kept::number_of(epoch, id)) {
+            None => (0, false),
+            Some(Some(number)) if number < head => (number + 1, false),
+            Some(_) => (0, true),
         };
         match self.end {
             Some(_) if place.0 >= head => Err(StreamError::Ended),
@@ -257,10 +245,10 @@ impl StreamState {
     }
 
     /// Adds an event. Returns the hub whose readers are to be woken.
-    fn push(&mut self, event: Vec<u8>) -> Option<Arc<HubShared>> {
+    fn push(&mut self, event: Vec<u8>) -> Option<KeptHub> {
         self.store.push(&event);
         let hub = self.hub.clone()?;
-        hub.push_kept(event.into());
+        hub.push(event.into());
         Some(hub)
     }
 }
@@ -278,11 +266,6 @@ impl Keeper for KeptStream {
             state.unread = Instant::now();
         }
     }
-}
-
-fn with_id(mut text: Vec<u8>, id: &EventId) -> Vec<u8> {
-    finish(&mut text, id);
-    text
 }
 
 /// Does not print the key, which has the owner.

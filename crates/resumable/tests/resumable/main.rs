@@ -1,20 +1,18 @@
-//! `sse::Streams`: streams with a key, which outlive their readers.
+//! `Streams`: streams with a key, which outlive their readers.
 
 mod memory;
 mod owners;
 mod readers;
-#[cfg(feature = "server")]
 mod resumed;
-#[cfg(all(tls, feature = "server"))]
 mod served;
 mod times;
 
 use std::convert::Infallible;
 
-use millstream::sse::{Event, StreamHandle, StreamSender, Streams};
+use millstream::sse::Event;
+use millstream_resumable::{StreamHandle, StreamSender, Streams};
+use testkit::parse::{Hand, Seen};
 use tokio::sync::mpsc;
-
-use crate::parse::{Hand, Seen};
 
 /// The input of a producer, which ends when this is dropped.
 struct Tell(mpsc::Sender<String>);

@@ -6,10 +6,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::table::StreamsShared;
+use crate::table::StreamsShared;
 
 /// Tells the task about a new stream. Starts it if it does not run.
-pub(super) fn watch(streams: &Arc<StreamsShared>, runtime: &Handle) {
+pub(crate) fn watch(streams: &Arc<StreamsShared>, runtime: &Handle) {
     // Spawned without the lock, because a runtime that ends drops the task at once.
     if std::mem::replace(&mut streams.table().reaps, true) {
         streams.wakes.notify_one();
@@ -21,7 +21,7 @@ pub(super) fn watch(streams: &Arc<StreamsShared>, runtime: &Handle) {
 }
 
 /// Starts the task if there are streams that it does not check, because its runtime has ended.
-pub(super) fn watch_again(streams: &Arc<StreamsShared>, runtime: &Handle) {
+pub(crate) fn watch_again(streams: &Arc<StreamsShared>, runtime: &Handle) {
     let is_left = {
         let table = streams.table();
         !table.reaps && table.len() > 0

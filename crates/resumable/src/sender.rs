@@ -5,21 +5,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use millstream::sse::{Event, EventId, SendError};
 use pin_project_lite::pin_project;
 
-use super::end::StreamEnd;
-use super::kept_stream::KeptStream;
-use crate::counters::log;
-use crate::sse::SendError;
-use crate::sse::event::{Event, EventId};
+use crate::end::StreamEnd;
+use crate::events;
+use crate::kept_stream::KeptStream;
 
-/// Sends the events of a stream, for the producer that [`Streams::get_or_start`](super::Streams::get_or_start) starts.
+/// Sends the events of a stream, for the producer that [`Streams::get_or_start`](crate::Streams::get_or_start) starts.
 ///
 /// Clones send into the same stream. The future of the producer is dropped when the stream is cancelled. Tasks and
 /// threads that the producer has started are not: they have a clone, and end when a send fails, or when
 /// [`cancelled`](Self::cancelled) is ready.
 #[derive(Clone)]
-pub struct StreamSender(pub(super) Arc<KeptStream>);
+pub struct StreamSender(pub(crate) Arc<KeptStream>);
 
 impl StreamSender {
     /// Sends an event to all readers, and keeps it for later ones. The stream assigns the id. Works on any thread, and
@@ -28,7 +27,7 @@ impl StreamSender {
     /// # Errors
     ///
     /// [`SendError::Closed`] if the stream has ended; [`SendError::TooLarge`] if the event exceeds the
-    /// [maximum](super::StreamsBuilder::bytes), which ends the stream; [`SendError::IdNotOurs`] and
+    /// [maximum](crate::StreamsBuilder::bytes), which ends the stream; [`SendError::IdNotOurs`] and
     /// [`SendError::InvalidName`] for an invalid event.
     pub fn send(&self, event: Event) -> Result<EventId, SendError> {
         self.0.send(&event)
@@ -52,7 +51,7 @@ impl fmt::Debug for StreamSender {
 }
 
 /// A stream whose producer runs. A producer that is dropped or panics before its end has failed.
-pub(super) struct Running(pub(super) Arc<KeptStream>);
+pub(crate) struct Running(pub(crate) Arc<KeptStream>);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -62,7 +61,7 @@ impl Drop for Running {
 
 pin_project! {
     /// The task of a producer.
-    pub(super) struct Producing<F> {
+    pub(crate) struct Producing<F> {
         // Dropped before the stream ends.
         #[pin]
         producer: F,
@@ -71,7 +70,7 @@ pin_project! {
 }
 
 impl<F> Producing<F> {
-    pub(super) fn new(producer: F, running: Running) -> Self {
+    pub(crate) fn new(producer: F, running: Running) -> Self {
         Self { producer, running }
     }
 }
@@ -91,7 +90,7 @@ where
             }
             Err(error) => {
                 if this.running.0.finish(StreamEnd::Failed) {
-                    log::producer_failed(&error);
+                    events::producer_failed(&error);
                 }
             }
         }

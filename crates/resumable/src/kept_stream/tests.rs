@@ -13,7 +13,7 @@ fn stream(options: StreamsBuilder) -> Arc<KeptStream> {
 }
 
 fn builder() -> StreamsBuilder {
-    crate::sse::Streams::builder().abandoned(GRACE)
+    crate::Streams::builder().abandoned(GRACE)
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_reader_of_the_last_moment_wins_or_loses() {
     // The loser knows: it gets the event of the end, and then nothing more.
     let loser = stream.seat(None, false).unwrap();
     drop(loser);
-    let last = EventId::numbered(stream.epoch, 0).to_string();
+    let last = kept::id_of(stream.epoch, 0).to_string();
     assert!(matches!(stream.seat(Some(&last), false), Err(StreamError::Ended)));
 }
 
@@ -58,7 +58,7 @@ fn a_stream_with_a_reader_is_not_abandoned_by_any_thread() {
         });
         // The hub of a reader that came after the end has not got the event of the end.
         let hub = lock(&stream.state).hub.clone().unwrap();
-        assert_eq!(hub.stats().ring_events, 0, "abandoned with a reader");
+        assert!(format!("{hub:?}").contains("ring_events: 0"), "abandoned with a reader");
         drop(seat);
     }
 }

@@ -1,9 +1,9 @@
 //! How a stream ends.
 
-use crate::counters::Counter;
-use crate::sse::event::Event;
+use millstream::internal::Counter;
+use millstream::sse::Event;
 
-/// How a stream of [`Streams`](super::Streams) has ended.
+/// How a stream of [`Streams`](crate::Streams) has ended.
 ///
 /// A stream that is not complete has a last event that says so, because a reader may attach later:
 ///
@@ -19,20 +19,20 @@ pub enum StreamEnd {
     Complete,
     /// The producer has returned an error, has panicked, or its runtime has ended.
     Failed,
-    /// [`Streams::stop`](super::Streams::stop) was called, or the last [`Streams`](super::Streams) was dropped.
+    /// [`Streams::stop`](crate::Streams::stop) was called, or the last [`Streams`](crate::Streams) was dropped.
     Stopped,
-    /// The stream had no readers for [`StreamsBuilder::abandoned`](super::StreamsBuilder::abandoned).
+    /// The stream had no readers for [`StreamsBuilder::abandoned`](crate::StreamsBuilder::abandoned).
     Abandoned,
-    /// The producer has run for [`StreamsBuilder::max_age`](super::StreamsBuilder::max_age).
+    /// The producer has run for [`StreamsBuilder::max_age`](crate::StreamsBuilder::max_age).
     Expired,
-    /// The events exceed [`StreamsBuilder::bytes`](super::StreamsBuilder::bytes) or
-    /// [`events`](super::StreamsBuilder::events).
+    /// The events exceed [`StreamsBuilder::bytes`](crate::StreamsBuilder::bytes) or
+    /// [`events`](crate::StreamsBuilder::events).
     TooLarge,
 }
 
 impl StreamEnd {
     /// Returns the last event.
-    pub(super) fn event(self) -> Option<Event> {
+    pub(crate) fn event(self) -> Option<Event> {
         let (name, reason) = match self {
             Self::Complete => return None,
             Self::Failed => ("error", "failed"),
@@ -44,7 +44,7 @@ impl StreamEnd {
         Some(Event::new().event(name).data(format!("{{\"reason\":\"{reason}\"}}")))
     }
 
-    pub(super) fn counter(self) -> Counter {
+    pub(crate) fn counter(self) -> Counter {
         match self {
             Self::Complete => Counter::StreamsCompleted,
             Self::Failed | Self::TooLarge => Counter::StreamsFailed,

@@ -2,34 +2,34 @@
 
 use std::time::Duration;
 
-use crate::spread::{Draws, Spread};
-use crate::sse::Hub;
-use crate::sse::ring::{Config, LagPolicy, Limits};
-use crate::sse::wake::{self, LONG};
+use millstream::Spread;
+use millstream::sse::{Hub, HubBuilder, LagPolicy};
 
-/// Events that the hub of a stream has in its ring. A reader that is further behind reads the stream itself.
-const RING: Limits = Limits { count: 64, bytes: 64 << 10, age: None };
+/// Events that the hub of a stream has in its ring, and their bytes. A reader that is further behind reads the stream
+/// itself.
+const RING: (usize, usize) = (64, 64 << 10);
+/// Maximum duration of settings; anything longer means never.
+const LONG: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Builder of [`Streams`](super::Streams), returned by [`Streams::builder`](super::Streams::builder). Durations longer
+/// Builder of [`Streams`](crate::Streams), returned by [`Streams::builder`](crate::Streams::builder). Durations longer
 /// than a year mean never.
 #[derive(Clone, Debug)]
 #[must_use = "there are no streams before build"]
 pub struct StreamsBuilder {
-    pub(super) hub: Config,
-    pub(super) streams: usize,
-    pub(super) events: u64,
-    pub(super) bytes: usize,
-    pub(super) ttl: Duration,
-    pub(super) grace: Duration,
-    pub(super) age: Duration,
+    pub(crate) hub: HubBuilder,
+    pub(crate) streams: usize,
+    pub(crate) events: u64,
+    pub(crate) bytes: usize,
+    pub(crate) ttl: Duration,
+    pub(crate) grace: Duration,
+    pub(crate) age: Duration,
 }
 
 impl StreamsBuilder {
-    pub(super) fn new() -> Self {
-        let mut hub = Hub::builder().config;
-        (hub.limits, hub.queue, hub.slow) = (RING, u64::MAX, LagPolicy::Disconnect);
+    pub(crate) fn new() -> Self {
+        let hub = Hub::builder().replay(RING.0).replay_bytes(RING.1).queue(usize::MAX);
         Self {
-            hub,
+            hub: hub.lag_policy(LagPolicy::Disconnect),
             streams: 10_000,
             events: 100_000,
             bytes: 8 << 20,
@@ -60,7 +60,7 @@ impl StreamsBuilder {
     }
 
     /// Sets the maximum number of streams, running or ended; 10 000 by default. Beyond that
-    /// [`get_or_start`](super::Streams::get_or_start) fails. Together with [`bytes`](Self::bytes) it limits the memory.
+    /// [`get_or_start`](crate::Streams::get_or_start) fails. Together with [`bytes`](Self::bytes) it limits the memory.
     pub fn streams(mut self, max: usize) -> Self {
         self.streams = max;
         self
@@ -68,7 +68,7 @@ impl StreamsBuilder {
 
     /// Sets the maximum encoded size of the events of a stream in bytes; 8 MiB by default. A stream keeps all of its
     /// events. An event beyond the maximum is refused, and ends the stream as
-    /// [`StreamEnd::TooLarge`](super::StreamEnd::TooLarge), so that no reader misses events silently.
+    /// [`StreamEnd::TooLarge`](crate::StreamEnd::TooLarge), so that no reader misses events silently.
     pub fn bytes(mut self, max: usize) -> Self {
         self.bytes = max;
         self
@@ -82,29 +82,29 @@ impl StreamsBuilder {
 
     /// Sets the maximum number of readers of a stream at a time; unlimited by default.
     pub fn readers(mut self, max: usize) -> Self {
-        self.hub.subscribers = max;
+        self.hub = self.hub.subscribers(max);
         self
     }
 
     /// Sets the period after which an idle reader gets a comment, as [`HubBuilder::keep_alive`] does; 15 s by default.
     ///
-    /// [`HubBuilder::keep_alive`]: crate::sse::HubBuilder::keep_alive
+    /// [`HubBuilder::keep_alive`]: millstream::sse::HubBuilder::keep_alive
     pub fn keep_alive(mut self, period: Duration) -> Self {
-        self.hub.keep_alive = wake::period(period);
+        self.hub = self.hub.keep_alive(period);
         self
     }
 
     /// Sets the delay after which readers reconnect when their connection ends, as
-    /// [`HubBuilder::retry`](crate::sse::HubBuilder::retry) does; 1 s to 3 s by default.
+    /// [`HubBuilder::retry`](millstream::sse::HubBuilder::retry) does; 1 s to 3 s by default.
     pub fn retry(mut self, retry: impl Into<Spread>) -> Self {
-        self.hub.retry = Draws::new(retry);
+        self.hub = self.hub.retry(retry);
         self
     }
 
     /// Sets whether a server of this crate may write events to the connection without passing them through layers, as
-    /// [`HubBuilder::past_layers`](crate::sse::HubBuilder::past_layers) does; `false` by default.
+    /// [`HubBuilder::past_layers`](millstream::sse::HubBuilder::past_layers) does; `false` by default.
     pub fn past_layers(mut self, allow: bool) -> Self {
-        self.hub.past_layers = allow;
+        self.hub = self.hub.past_layers(allow);
         self
     }
 
@@ -112,7 +112,7 @@ impl StreamsBuilder {
     /// events are compressed once for all readers, earlier events for each reader.
     #[cfg(feature = "compress")]
     pub fn gzip(mut self, level: u32) -> Self {
-        self.hub.gzip = Some(level.clamp(1, 9));
+        self.hub = self.hub.gzip(level);
         self
     }
 }

@@ -9,7 +9,7 @@ const CHUNK: usize = (16 << 10) - 9;
 
 /// Events by number, from 0 on.
 #[derive(Debug, Default)]
-pub(super) struct Store {
+pub(crate) struct Store {
     chunks: Vec<Chunk>,
     /// The last chunk, while it grows.
     tail: Vec<u8>,
@@ -27,15 +27,15 @@ struct Chunk {
 
 impl Store {
     /// Returns the number of the next event.
-    pub(super) fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(super) fn push(&mut self, event: &[u8]) {
+    pub(crate) fn push(&mut self, event: &[u8]) {
         if self.tail.len() + event.len() > CHUNK {
             self.seal();
         }
@@ -56,13 +56,13 @@ impl Store {
     }
 
     /// Gives spare memory back, because no event follows.
-    pub(super) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.seal();
         self.chunks.shrink_to_fit();
     }
 
     /// Returns events from the number `from` on, and the number after them. `None` if there is none.
-    pub(super) fn page(&self, from: u64) -> Option<(Bytes, u64)> {
+    pub(crate) fn page(&self, from: u64) -> Option<(Bytes, u64)> {
         if from >= self.next {
             return None;
         }

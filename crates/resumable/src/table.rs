@@ -10,28 +10,28 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::end::StreamEnd;
-use super::kept_stream::{KeptStream, Setup};
-use crate::sse::lock::lock;
+use crate::end::StreamEnd;
+use crate::kept_stream::{KeptStream, Setup};
+use crate::lock::lock;
 
 /// Number of streams that are checked before other tasks may run.
 const AT_ONCE: usize = 256;
 
-/// The streams of all handles of a [`Streams`](super::Streams).
-pub(super) struct StreamsShared {
-    pub(super) setup: Arc<Setup>,
-    pub(super) table: Mutex<Table>,
+/// The streams of all handles of a [`Streams`](crate::Streams).
+pub(crate) struct StreamsShared {
+    pub(crate) setup: Arc<Setup>,
+    pub(crate) table: Mutex<Table>,
     /// Wakes the task that checks the streams.
-    pub(super) wakes: Arc<Notify>,
+    pub(crate) wakes: Arc<Notify>,
 }
 
 /// The streams by name, and the queue of their checks.
 #[derive(Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     streams: HashMap<Arc<[u8]>, Arc<KeptStream>>,
     due: BinaryHeap<Due>,
     /// Whether the task runs. It does while there are streams.
-    pub(super) reaps: bool,
+    pub(crate) reaps: bool,
 }
 
 struct Due {
@@ -61,19 +61,19 @@ impl PartialEq for Due {
 impl Eq for Due {}
 
 impl Table {
-    pub(super) fn find(&self, name: &[u8]) -> Option<Arc<KeptStream>> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<Arc<KeptStream>> {
         self.streams.get(name).map(Arc::clone)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.streams.len()
     }
 
-    pub(super) fn into_streams(self) -> impl Iterator<Item = Arc<KeptStream>> {
+    pub(crate) fn into_streams(self) -> impl Iterator<Item = Arc<KeptStream>> {
         self.streams.into_values()
     }
 
-    pub(super) fn add(&mut self, stream: &Arc<KeptStream>) {
+    pub(crate) fn add(&mut self, stream: &Arc<KeptStream>) {
         self.streams.insert(Arc::clone(&stream.name), Arc::clone(stream));
         self.check_at(stream.first_check(), Arc::clone(stream));
     }
@@ -90,12 +90,12 @@ impl Table {
 }
 
 impl StreamsShared {
-    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
     }
 
     /// Checks the streams that are due. Returns when the next one is; `None` if there are no streams.
-    pub(super) fn reap(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn reap(&self, now: Instant) -> Option<Instant> {
         for _ in 0..AT_ONCE {
             let Some(stream) = self.table().take_due(now) else { break };
             match stream.check(now) {
