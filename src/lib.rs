@@ -189,8 +189,43 @@ pub mod internal {
     /// Hubs over events that their user keeps.
     #[cfg(feature = "sse")]
     pub mod kept {
-        pub use crate::sse::hub::kept::{KeptHub, KeptReader, answer, encode, id_of, number_of, refusal, with_id};
+        pub use crate::sse::hub::kept::{Asked, KeptHub, KeptReader, encode, id_of, number_of, refusal, with_id};
         pub use crate::sse::ring::Keeper;
+    }
+
+    /// Files of logs.
+    #[cfg(all(feature = "fs", feature = "sse"))]
+    pub mod log_files {
+        use std::fs::File;
+        use std::io;
+
+        use crate::sys::fd::AsFd;
+        use crate::sys::{lock, mounts};
+
+        pub use crate::sse::log::disk::scan::Window;
+
+        /// Locks the open file. Returns `false` if it is locked elsewhere. Unlock it before it is closed.
+        ///
+        /// # Errors
+        ///
+        /// The file system has no locks.
+        pub fn try_lock(file: &File) -> io::Result<bool> {
+            lock::try_lock(file.as_fd())
+        }
+
+        /// Unlocks the open file.
+        ///
+        /// # Errors
+        ///
+        /// The file system has no locks.
+        pub fn unlock(file: &File) -> io::Result<()> {
+            lock::unlock(file.as_fd())
+        }
+
+        /// Returns whether a call for the length of a file in this directory may wait for a server or another process.
+        pub fn may_wait(directory: &File) -> bool {
+            mounts::may_wait(directory.as_fd())
+        }
     }
 
     /// Appends on their way to a log of events.

@@ -75,6 +75,15 @@ impl<B: Body<Data = Bytes> + Unpin> Reader<B> {
         all
     }
 
+    /// Returns all events up to the end.
+    pub async fn all(&mut self) -> Vec<Got> {
+        let mut all = Vec::new();
+        while let Some(got) = self.try_next().await {
+            all.push(got);
+        }
+        all
+    }
+
     /// Returns all events until nothing has arrived for `quiet`: for events that must not come. Those that must may be
     /// late.
     pub async fn rest(&mut self, quiet: Duration) -> Vec<Got> {

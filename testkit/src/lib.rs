@@ -18,10 +18,14 @@ pub mod mounts;
 pub mod parse;
 #[path = "../../examples/common/report.rs"]
 pub mod report;
+#[cfg(feature = "sse")]
+pub mod resuming;
 pub mod seccomp;
 pub mod served;
 #[cfg(feature = "server")]
 pub mod serving;
+#[cfg(feature = "resumable")]
+pub mod shared;
 pub mod skips;
 pub mod strace;
 #[cfg(feature = "tls")]

@@ -7,13 +7,13 @@ use super::lex::{code, line_of};
 /// Code lines of each package: no tests, no comments, no blank lines. A change that needs more raises the number in the
 /// same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 39_192),
+    ("src", 39_221),
     ("crates/frames/src", 1_000),
     ("crates/layers/src", 2_095),
     ("crates/proxy/src", 3_050),
     ("crates/proxy-protocol/src", 436),
-    ("crates/redis/src", 1_312),
-    ("crates/resumable/src", 880),
+    ("crates/redis/src", 1_761),
+    ("crates/resumable/src", 2_226),
 ];
 
 /// Lines of `tests/api.txt`.

@@ -6,6 +6,8 @@
 //!  reader ◀─ replay ◀──────XRANGE────── └─────────────────┘
 //! ```
 //!
+//! `streams` has logs of another kind: of [streams with a key](millstream_resumable::SharedStreams).
+//!
 //! Contract:
 //!
 //! 1. Each entry has the id of its writer and the number of its append (`seen`): duplicates are dropped, and missing
@@ -30,6 +32,7 @@ mod seen;
 mod shared;
 mod sizes;
 mod stats;
+mod streams;
 mod tail;
 mod writer;
 
@@ -37,6 +40,7 @@ pub use builder::RedisBuilder;
 pub use error::RedisError;
 pub use handle::Redis;
 pub use stats::RedisState;
+pub use streams::{RedisStreams, RedisStreamsBuilder};
 
 // The example of the README is compiled.
 #[cfg(doctest)]

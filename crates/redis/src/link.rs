@@ -4,8 +4,10 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisResult, cmd, pipe};
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisResult, cmd, pipe,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 #[cfg(unix)]
@@ -32,6 +34,15 @@ impl fmt::Debug for Server {
 
 impl Server {
     pub(crate) fn new(url: &str, timeout: Duration) -> Result<Self, RedisError> {
+        Self::speaking(ProtocolVersion::RESP2, url, timeout)
+    }
+
+    /// Returns a server whose connections may get notifications, see [`connect_pushing`](Self::connect_pushing).
+    pub(crate) fn pushing(url: &str, timeout: Duration) -> Result<Self, RedisError> {
+        Self::speaking(ProtocolVersion::RESP3, url, timeout)
+    }
+
+    fn speaking(protocol: ProtocolVersion, url: &str, timeout: Duration) -> Result<Self, RedisError> {
         let tls = url.starts_with("rediss://") || url.starts_with("valkeys://");
         // Errors of the crate may quote the URL.
         let reason = match tls {
@@ -52,15 +63,31 @@ impl Server {
         };
         // A batch is sent by one write; Nagle's algorithm would only delay it.
         let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let client = Client::open(info.set_tcp_settings(tcp)).map_err(|_| RedisError::Url { reason })?;
+        let settings = info.redis_settings().clone().set_protocol(protocol);
+        let info = info.set_tcp_settings(tcp).set_redis_settings(settings);
+        let client = Client::open(info).map_err(|_| RedisError::Url { reason })?;
         Ok(Self { client, address, timeout })
     }
 
     /// Connects. Replies of this connection may take up to `blocking` longer than the timeout.
     pub(crate) async fn connect(&self, blocking: Duration) -> RedisResult<RedisLink> {
-        let config = AsyncConnectionConfig::new()
+        self.connect_with(self.config(blocking)).await
+    }
+
+    /// Connects for many callers at a time. Notifications are passed to `heard`. Replies are not metered.
+    pub(crate) async fn connect_pushing(&self, heard: impl AsyncPushSender) -> RedisResult<RedisLink> {
+        let link = self.connect_with(self.config(Duration::ZERO).set_push_sender(heard)).await?;
+        link.allowance.set(usize::MAX / 2);
+        Ok(link)
+    }
+
+    fn config(&self, blocking: Duration) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.timeout))
-            .set_response_timeout(Some(self.timeout.saturating_add(blocking)));
+            .set_response_timeout(Some(self.timeout.saturating_add(blocking)))
+    }
+
+    async fn connect_with(&self, config: AsyncConnectionConfig) -> RedisResult<RedisLink> {
         let allowance = Allowance::new();
         let explain = |e| allowance.explain(e);
         let opened = timeout(self.timeout, self.open(config, &allowance)).await;

@@ -23,6 +23,7 @@ pub struct StreamsBuilder {
     pub(crate) ttl: Duration,
     pub(crate) grace: Duration,
     pub(crate) age: Duration,
+    pub(crate) patience: Duration,
 }
 
 impl StreamsBuilder {
@@ -36,6 +37,7 @@ impl StreamsBuilder {
             ttl: Duration::from_secs(5 * 60),
             grace: Duration::from_secs(60),
             age: Duration::from_secs(60 * 60),
+            patience: Duration::from_secs(10),
         }
     }
 
@@ -56,6 +58,14 @@ impl StreamsBuilder {
     /// Sets after which time a producer is cancelled, with or without readers; 1 hour by default.
     pub fn max_age(mut self, age: Duration) -> Self {
         self.age = age.min(LONG);
+        self
+    }
+
+    /// Sets the time of waiting for what may return, of [`SharedStreams`](crate::SharedStreams); 10 s by default. If a log
+    /// is unreachable for this time, its stream fails at this instance. If no instance writes a stream for this time,
+    /// another one ends it as [`StreamEnd::Failed`](crate::StreamEnd::Failed).
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience.min(LONG);
         self
     }
 

@@ -31,17 +31,33 @@ pub enum StreamEnd {
 }
 
 impl StreamEnd {
+    /// Returns the name: `complete`, `failed`, `stopped`, `abandoned`, `expired` or `too_large`. A
+    /// [`StreamLog`](crate::StreamLog) may store it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+            Self::Abandoned => "abandoned",
+            Self::Expired => "expired",
+            Self::TooLarge => "too_large",
+        }
+    }
+
+    /// Returns the end with this [name](Self::as_str).
+    pub fn from_name(name: &str) -> Option<Self> {
+        let all = [Self::Complete, Self::Failed, Self::Stopped, Self::Abandoned, Self::Expired, Self::TooLarge];
+        all.into_iter().find(|end| end.as_str() == name)
+    }
+
     /// Returns the last event.
     pub(crate) fn event(self) -> Option<Event> {
-        let (name, reason) = match self {
+        let name = match self {
             Self::Complete => return None,
-            Self::Failed => ("error", "failed"),
-            Self::Stopped => ("stopped", "stopped"),
-            Self::Abandoned => ("error", "abandoned"),
-            Self::Expired => ("error", "expired"),
-            Self::TooLarge => ("error", "too_large"),
+            Self::Stopped => "stopped",
+            _ => "error",
         };
-        Some(Event::new().event(name).data(format!("{{\"reason\":\"{reason}\"}}")))
+        Some(Event::new().event(name).data(format!("{{\"reason\":\"{}\"}}", self.as_str())))
     }
 
     pub(crate) fn counter(self) -> Counter {

@@ -8,6 +8,8 @@ use http::{Response, StatusCode};
 use millstream::internal::kept;
 use millstream::sse::EventBody;
 
+use crate::stream_log::StreamLogError;
+
 /// Error of [`Streams`](crate::Streams).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -71,5 +73,66 @@ impl From<StreamError> for io::Error {
             StreamError::NoRuntime => io::ErrorKind::Other,
         };
         Self::new(kind, error)
+    }
+}
+
+/// Error of [`SharedStreams`](crate::SharedStreams).
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SharedError {
+    /// As the streams of one process.
+    Stream(StreamError),
+    /// The log of the stream fails.
+    Log(StreamLogError),
+}
+
+impl SharedError {
+    /// Returns the response that tells a client: that of [`StreamError::response`], or `503 Service Unavailable` with
+    /// `Retry-After` if the log fails.
+    pub fn response(&self) -> Response<EventBody> {
+        match self {
+            Self::Stream(error) => error.response(),
+            Self::Log(_) => kept::refusal(StatusCode::SERVICE_UNAVAILABLE),
+        }
+    }
+}
+
+impl fmt::Display for SharedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stream(error) => error.fmt(f),
+            Self::Log(_) => f.write_str("the log of the stream fails; try again later"),
+        }
+    }
+}
+
+impl Error for SharedError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Stream(_) => None,
+            Self::Log(source) => Some(source),
+        }
+    }
+}
+
+impl From<StreamError> for SharedError {
+    fn from(error: StreamError) -> Self {
+        Self::Stream(error)
+    }
+}
+
+impl From<StreamLogError> for SharedError {
+    fn from(error: StreamLogError) -> Self {
+        Self::Log(error)
+    }
+}
+
+/// The kind of the [`StreamError`] or of the [`StreamLogError`].
+impl From<SharedError> for io::Error {
+    fn from(error: SharedError) -> Self {
+        match error {
+            SharedError::Stream(error) => error.into(),
+            SharedError::Log(error) => error.into(),
+        }
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::{Method, Request, Response};
-use millstream::internal::kept::{self, KeptReader};
+use http::{Request, Response};
+use millstream::internal::kept::{Asked, KeptReader};
 use millstream::sse::EventBody;
 
 use crate::end::StreamEnd;
@@ -29,12 +29,20 @@ impl StreamHandle {
     /// A reader with an id that is not of this stream, for example of an earlier one with the same key, gets an event
     /// `gap` with the reason `expired`, then all events.
     pub fn attach<B>(&self, request: &Request<B>) -> Response<EventBody> {
+        self.answer(&Asked::new(&self.0.options().hub, request))
+    }
+
+    pub(crate) fn answer(&self, asked: &Asked) -> Response<EventBody> {
+        let last = asked.last.as_deref();
         // A request for the head is not a reader.
-        let answer = kept::answer(&self.0.options().hub, request, |last, gzip| match *request.method() {
-            Method::HEAD => self.0.check_news(last).map(|()| KeptReader::ended()),
-            _ => self.0.seat(last, gzip),
-        });
-        answer.unwrap_or_else(StreamError::response)
+        let reader = match asked.is_head {
+            true => self.0.check_news(last).map(|()| KeptReader::ended()),
+            false => self.0.seat(last, asked.gzip),
+        };
+        match reader {
+            Ok(reader) => asked.answer(&self.0.options().hub, reader),
+            Err(error) => error.response(),
+        }
     }
 
     /// Returns a body with all events, or with the events after the id `last`; not compressed. Use it to build a response
@@ -50,6 +58,9 @@ impl StreamHandle {
 
     /// Ends the stream as [`StreamEnd::Stopped`], unless it has ended, and cancels its producer. The events stay
     /// readable for the [time to live](crate::StreamsBuilder::ttl).
+    ///
+    /// In [`SharedStreams`](crate::SharedStreams) this requests the end, also if another instance writes the stream.
+    /// [`ended`](Self::ended) waits for it.
     pub fn stop(&self) {
         self.0.finish(StreamEnd::Stopped);
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +18,9 @@ use crate::builder::StreamsBuilder;
 use crate::end::StreamEnd;
 use crate::error::StreamError;
 use crate::lock::lock;
+use crate::logged::Logged;
 use crate::store::Store;
+use crate::stream_log::StreamLog;
 
 /// Shortest time between two checks of a stream.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -37,42 +39,45 @@ pub(crate) struct KeptStream {
     /// Its name in the table.
     pub(crate) name: Arc<[u8]>,
     /// Prefix of its ids, so that ids of an earlier stream with this key are recognised as foreign.
-    epoch: u32,
+    pub(crate) epoch: u32,
     started: Instant,
-    /// Notified at the end.
-    ended: Notify,
+    /// Notified at the end, when it is requested, and of what a log has.
+    pub(crate) ended: Notify,
     state: Mutex<StreamState>,
     _present: Present,
 }
 
-struct StreamState {
-    store: Store,
+pub(crate) struct StreamState {
+    pub(crate) store: Store,
     /// While there are readers.
-    hub: Option<KeptHub>,
-    /// Since when there are no readers, if there are none.
-    unread: Instant,
-    end: Option<(StreamEnd, Instant)>,
-    producer: Option<AbortHandle>,
+    pub(crate) hub: Option<KeptHub>,
+    /// Since when there are no readers, if there are none. After the end, the time of the end.
+    pub(crate) since: Instant,
+    pub(crate) end: Option<StreamEnd>,
+    pub(crate) producer: Option<AbortHandle>,
+    pub(crate) logged: Option<Box<Logged>>,
 }
 
 /// Work at the end of a stream, done without its lock.
-struct Ended {
+pub(crate) struct Ended {
     end: StreamEnd,
     hub: Option<KeptHub>,
     producer: Option<AbortHandle>,
 }
 
 impl KeptStream {
-    pub(crate) fn new(setup: &Arc<Setup>, name: Arc<[u8]>) -> Self {
+    pub(crate) fn new(setup: &Arc<Setup>, name: Arc<[u8]>, log: Option<Arc<dyn StreamLog>>) -> Self {
         setup.running.fetch_add(1, Ordering::AcqRel);
         count(Counter::StreamsStarted, 1);
         let now = Instant::now();
-        let state = StreamState { store: Store::default(), hub: None, unread: now, end: None, producer: None };
+        // The keys of the hasher differ between calls.
+        let epoch = log.as_ref().map_or_else(|| RandomState::new().hash_one(0) as u32, |log| log.epoch());
+        let logged = log.map(|log| Box::new(Logged::new(log)));
+        let state = StreamState { store: Store::default(), hub: None, since: now, end: None, producer: None, logged };
         Self {
             setup: Arc::clone(setup),
             name,
-            // The keys of the hasher differ between calls.
-            epoch: RandomState::new().hash_one(0) as u32,
+            epoch,
             started: now,
             ended: Notify::new(),
             state: Mutex::new(state),
@@ -84,10 +89,14 @@ impl KeptStream {
         &self.setup.options
     }
 
+    pub(crate) fn state(&self) -> MutexGuard<'_, StreamState> {
+        lock(&self.state)
+    }
+
     /// Sets the task that is aborted when the stream ends.
     pub(crate) fn set_producer(&self, producer: AbortHandle) {
-        let mut state = lock(&self.state);
-        if state.end.is_none() {
+        let mut state = self.state();
+        if !state.is_closed() {
             state.producer = Some(producer);
             return;
         }
@@ -97,18 +106,21 @@ impl KeptStream {
 
     pub(crate) fn send(&self, event: &Event) -> Result<EventId, SendError> {
         let text = kept::encode(event)?;
-        let mut state = lock(&self.state);
-        if state.end.is_some() {
+        let mut state = self.state();
+        if state.is_closed() {
             return Err(SendError::Closed);
         }
         let options = self.options();
-        let id = kept::id_of(self.epoch, state.store.next());
+        let (number, bytes) = state.sent();
+        let id = kept::id_of(self.epoch, number);
         let text = kept::with_id(text, &id);
-        if state.store.next() >= options.events || state.store.bytes() + text.len() > options.bytes {
-            let ended = self.close(&mut state, StreamEnd::TooLarge);
-            drop(state);
-            self.announce(ended);
+        if number >= options.events || bytes + text.len() > options.bytes {
+            self.finish_with(state, StreamEnd::TooLarge);
             return Err(SendError::TooLarge);
+        }
+        if let Some(logged) = &mut state.logged {
+            logged.queue(text.into());
+            return Ok(id);
         }
         let hub = state.push(text);
         drop(state);
@@ -119,55 +131,91 @@ impl KeptStream {
         Ok(id)
     }
 
-    /// Ends the stream, unless it has ended. Returns whether it had not.
+    /// Ends the stream, unless it has ended. With a log, it ends when the log has its end. Returns whether it had not.
     pub(crate) fn finish(&self, end: StreamEnd) -> bool {
-        let mut state = lock(&self.state);
-        if state.end.is_some() {
-            return false;
+        let state = self.state();
+        let is_open = !state.is_closed();
+        if is_open {
+            self.finish_with(state, end);
         }
-        let ended = self.close(&mut state, end);
-        drop(state);
-        self.announce(ended);
-        true
+        is_open
     }
 
-    fn close(&self, state: &mut StreamState, end: StreamEnd) -> Ended {
-        if let Some(text) = end.event().and_then(|event| kept::encode(&event).ok()) {
-            let id = kept::id_of(self.epoch, state.store.next());
-            state.push(kept::with_id(text, &id));
+    fn finish_with(&self, mut state: MutexGuard<'_, StreamState>, end: StreamEnd) {
+        if let Some(logged) = &mut state.logged {
+            logged.request(end);
+            let producer = state.producer.take();
+            drop(state);
+            return self.cancel(producer);
         }
+        let ended = self.close_with_event(&mut state, end);
+        drop(state);
+        self.announce(ended);
+    }
+
+    fn close_with_event(&self, state: &mut StreamState, end: StreamEnd) -> Ended {
+        if let Some(event) = self.last_event(end, state.store.next()) {
+            state.push(event);
+        }
+        self.close(state, end, Instant::now())
+    }
+
+    /// Returns the event that says how the stream has ended.
+    pub(crate) fn last_event(&self, end: StreamEnd, number: u64) -> Option<Vec<u8>> {
+        Some(kept::with_id(kept::encode(&end.event()?).ok()?, &kept::id_of(self.epoch, number)))
+    }
+
+    pub(crate) fn close(&self, state: &mut StreamState, end: StreamEnd, at: Instant) -> Ended {
         state.store.finish();
-        state.end = Some((end, Instant::now()));
+        (state.end, state.since) = (Some(end), at);
         if let Some(hub) = &state.hub {
             hub.finish();
         }
         Ended { end, hub: state.hub.clone(), producer: state.producer.take() }
     }
 
-    fn announce(&self, ended: Ended) {
+    pub(crate) fn announce(&self, ended: Ended) {
         self.setup.running.fetch_sub(1, Ordering::AcqRel);
         count(ended.end.counter(), 1);
-        if let Some(producer) = ended.producer {
-            producer.abort();
-        }
         if let Some(hub) = ended.hub {
             hub.wake();
+        }
+        self.cancel(ended.producer);
+    }
+
+    fn cancel(&self, producer: Option<AbortHandle>) {
+        if let Some(producer) = producer {
+            producer.abort();
         }
         self.ended.notify_waiters();
     }
 
     pub(crate) fn end(&self) -> Option<StreamEnd> {
-        lock(&self.state).end.map(|(end, _)| end)
+        self.state().end
+    }
+
+    /// Returns whether the producer is cancelled.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().is_closed()
     }
 
     /// Waits for the end. Cancel safe.
     pub(crate) async fn ended(&self) -> StreamEnd {
+        self.notified(|| self.end()).await
+    }
+
+    /// Waits until the producer is cancelled. Cancel safe.
+    pub(crate) async fn closed(&self) {
+        self.notified(|| self.is_closed().then_some(())).await;
+    }
+
+    pub(crate) async fn notified<T>(&self, ready: impl Fn() -> Option<T>) -> T {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             // Registered before the check, so that no notification is missed.
             ended.as_mut().enable();
-            if let Some(end) = self.end() {
-                return end;
+            if let Some(ready) = ready() {
+                return ready;
             }
             ended.await;
         }
@@ -176,41 +224,53 @@ impl KeptStream {
     /// Returns when to check a new stream.
     pub(crate) fn first_check(&self) -> Instant {
         let options = self.options();
-        self.started + options.grace.min(options.age).min(options.ttl.max(PAUSE))
+        let state = self.state();
+        match state.end {
+            Some(_) => state.since + options.ttl,
+            None => self.started + options.grace.min(options.age).min(options.ttl.max(PAUSE)),
+        }
     }
 
     /// Ends the stream if it is time to. Returns when to check it again; `None` if it is to be forgotten.
     pub(crate) fn check(&self, now: Instant) -> Option<Instant> {
         let options = self.options();
-        let mut state = lock(&self.state);
-        if let Some((_, at)) = state.end {
-            return Some(at + options.ttl).filter(|&at| at > now);
+        let mut state = self.state();
+        if state.end.is_some() {
+            return Some(state.since + options.ttl).filter(|&at| at > now && !state.is_lost());
         }
-        let (expires, abandoned) = (self.started + options.age, state.unread + options.grace);
-        let is_read = state.hub.is_some();
-        let end = match () {
-            () if now >= expires => StreamEnd::Expired,
-            () if now >= abandoned && !is_read => StreamEnd::Abandoned,
-            () => {
-                // Checked again so soon that a reader which leaves, or an end, does not move the next check forward.
-                let unread = if is_read { now + options.grace.max(PAUSE) } else { abandoned };
-                return Some(unread.min(expires).min(now + options.ttl.max(PAUSE)));
-            }
+        if state.logged.is_some() {
+            // The task of the log ends it.
+            return Some(now + options.ttl.max(PAUSE));
+        }
+        let Some(end) = self.due(&state, now) else {
+            // Checked again so soon that a reader which leaves, or an end, does not move the next check forward.
+            let unread = if state.hub.is_some() { now + options.grace.max(PAUSE) } else { state.since + options.grace };
+            return Some(unread.min(self.started + options.age).min(now + options.ttl.max(PAUSE)));
         };
-        let ended = self.close(&mut state, end);
+        let ended = self.close_with_event(&mut state, end);
         drop(state);
         self.announce(ended);
         Some(now + options.ttl)
     }
 
+    /// Returns the end of a stream that is too old, or was without readers for too long.
+    pub(crate) fn due(&self, state: &StreamState, now: Instant) -> Option<StreamEnd> {
+        let options = self.options();
+        match () {
+            () if now >= self.started + options.age => Some(StreamEnd::Expired),
+            () if now >= state.since + options.grace && state.hub.is_none() => Some(StreamEnd::Abandoned),
+            () => None,
+        }
+    }
+
     /// Fails if the stream has ended, and a reader behind the event with the id `last` has all events.
     pub(crate) fn check_news(&self, last: Option<&str>) -> Result<(), StreamError> {
-        lock(&self.state).place(self.epoch, last).map(drop)
+        self.state().place(self.epoch, last).map(drop)
     }
 
     /// Adds a reader behind the event with the id `last`, or at the first one.
     pub(crate) fn seat(self: &Arc<Self>, last: Option<&str>, gzip: bool) -> Result<KeptReader, StreamError> {
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         let (head, (next, has_expired)) = (state.store.next(), state.place(self.epoch, last)?);
         let hub = match &state.hub {
             Some(hub) => hub.clone(),
@@ -218,6 +278,10 @@ impl KeptStream {
                 let hub = KeptHub::new(&self.options().hub, head, Arc::clone(self) as _);
                 if state.end.is_some() {
                     hub.finish();
+                }
+                if let Some(logged) = &state.logged {
+                    // Tells the other instances that there are readers.
+                    logged.changed.notify_one();
                 }
                 hub
             }
@@ -245,25 +309,42 @@ impl StreamState {
     }
 
     /// Adds an event. Returns the hub whose readers are to be woken.
-    fn push(&mut self, event: Vec<u8>) -> Option<KeptHub> {
-        self.store.push(&event);
+    pub(crate) fn push(&mut self, event: impl AsRef<[u8]> + Into<Bytes>) -> Option<KeptHub> {
+        self.store.push(event.as_ref());
         let hub = self.hub.clone()?;
         hub.push(event.into());
         Some(hub)
+    }
+
+    /// Returns the number and the size of the events of the producer.
+    pub(crate) fn sent(&self) -> (u64, usize) {
+        let (events, bytes) = self.logged.as_ref().map_or((0, 0), |logged| logged.queued());
+        (self.store.next() + events, self.store.bytes() + bytes)
+    }
+
+    /// Returns whether the stream has ended, or will when its log has the end.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.end.is_some() || self.logged.as_ref().is_some_and(|logged| logged.is_closed())
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.logged.as_ref().is_some_and(|logged| logged.is_lost)
     }
 }
 
 impl Keeper for KeptStream {
     fn page(&self, from: u64) -> Option<(Bytes, u64)> {
-        lock(&self.state).store.page(from)
+        self.state().store.page(from)
     }
 
     fn emptied(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         // A reader enters under the lock.
         if state.hub.as_ref().is_some_and(|hub| !hub.is_read()) {
             state.hub = None;
-            state.unread = Instant::now();
+            if state.end.is_none() {
+                state.since = Instant::now();
+            }
         }
     }
 }
@@ -271,12 +352,12 @@ impl Keeper for KeptStream {
 /// Does not print the key, which has the owner.
 impl fmt::Debug for KeptStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = lock(&self.state);
+        let state = self.state();
         f.debug_struct("KeptStream")
             .field("events", &state.store.next())
             .field("bytes", &state.store.bytes())
             .field("is_read", &state.hub.is_some())
-            .field("end", &state.end.map(|(end, _)| end))
+            .field("end", &state.end)
             .finish_non_exhaustive()
     }
 }

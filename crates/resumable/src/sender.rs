@@ -22,7 +22,8 @@ pub struct StreamSender(pub(crate) Arc<KeptStream>);
 
 impl StreamSender {
     /// Sends an event to all readers, and keeps it for later ones. The stream assigns the id. Works on any thread, and
-    /// never waits.
+    /// never waits. In [`SharedStreams`](crate::SharedStreams) the event waits in a queue until the log has it; only
+    /// then readers get it.
     ///
     /// # Errors
     ///
@@ -35,12 +36,18 @@ impl StreamSender {
 
     /// Waits for the end of the stream. Cancel safe.
     pub async fn cancelled(&self) {
-        self.0.ended().await;
+        self.0.closed().await;
     }
 
     /// Returns whether the stream has ended.
     pub fn is_cancelled(&self) -> bool {
-        self.0.end().is_some()
+        self.0.is_closed()
+    }
+
+    /// Returns the number of events that earlier producers of this stream have sent, which readers may have. It is not
+    /// 0 if [`SharedStreams::open`](crate::SharedStreams::open) continues a stream whose process has ended.
+    pub fn resumed_from(&self) -> u64 {
+        self.0.resumed_from()
     }
 }
 

@@ -1,8 +1,7 @@
 //! The streams by key.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::{Request, Response};
 use millstream::sse::EventBody;
@@ -11,11 +10,11 @@ use tokio::runtime::Handle;
 use crate::builder::StreamsBuilder;
 use crate::error::StreamError;
 use crate::handle::StreamHandle;
-use crate::kept_stream::{KeptStream, Setup};
+use crate::kept_stream::KeptStream;
 use crate::owner::Owner;
 use crate::reaper;
 use crate::sender::{Producing, Running, StreamSender};
-use crate::table::StreamsShared;
+use crate::table::{StreamsShared, StreamsStats};
 
 /// Streams of events with a key, which outlive their readers: a generated answer that survives a page reload and is
 /// stopped without readers.
@@ -91,25 +90,14 @@ use crate::table::StreamsShared;
 /// producer. One task with one timer watches over all streams.
 ///
 /// All streams are in the memory of this process. They end with it, and other processes cannot read them: route the
-/// requests for a key to one process.
+/// requests for a key to one process, or use [`SharedStreams`](crate::SharedStreams).
 #[derive(Clone)]
 pub struct Streams(Arc<StreamsShared>);
-
-/// Numbers of a [`Streams`] at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StreamsStats {
-    /// Number of streams, running or ended and still readable.
-    pub streams: usize,
-    /// Number of streams that have not ended.
-    pub running: usize,
-}
 
 impl StreamsBuilder {
     /// Builds the streams. Nothing runs before the first one starts.
     pub fn build(self) -> Streams {
-        let setup = Arc::new(Setup { options: self, running: AtomicUsize::new(0) });
-        Streams(Arc::new(StreamsShared { setup, table: Mutex::default(), wakes: Arc::default() }))
+        Streams(StreamsShared::new(self))
     }
 }
 
@@ -162,7 +150,7 @@ impl Streams {
                 return Err(StreamError::Full);
             }
             let runtime = runtime.map_err(|_| StreamError::NoRuntime)?;
-            let stream = Arc::new(KeptStream::new(&self.0.setup, name));
+            let stream = Arc::new(KeptStream::new(&self.0.setup, name, None));
             table.add(&stream);
             (stream, runtime)
         };
@@ -205,8 +193,7 @@ impl Streams {
 
     /// Returns the numbers of now.
     pub fn stats(&self) -> StreamsStats {
-        let streams = self.0.table().len();
-        StreamsStats { streams, running: self.0.setup.running.load(Ordering::Acquire) }
+        self.0.stats()
     }
 }
 

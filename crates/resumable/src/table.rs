@@ -5,17 +5,28 @@
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::atomic::{self, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::end::StreamEnd;
+use crate::builder::StreamsBuilder;
 use crate::kept_stream::{KeptStream, Setup};
 use crate::lock::lock;
 
 /// Number of streams that are checked before other tasks may run.
 const AT_ONCE: usize = 256;
+
+/// Numbers of a [`Streams`](crate::Streams) or a [`SharedStreams`](crate::SharedStreams) at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamsStats {
+    /// Number of streams, running or ended and still readable.
+    pub streams: usize,
+    /// Number of streams that have not ended.
+    pub running: usize,
+}
 
 /// The streams of all handles of a [`Streams`](crate::Streams).
 pub(crate) struct StreamsShared {
@@ -78,6 +89,13 @@ impl Table {
         self.check_at(stream.first_check(), Arc::clone(stream));
     }
 
+    /// Removes a stream, unless another one has its name since.
+    fn remove(&mut self, stream: &Arc<KeptStream>) {
+        if self.streams.get(&stream.name).is_some_and(|found| Arc::ptr_eq(found, stream)) {
+            self.streams.remove(&stream.name);
+        }
+    }
+
     fn check_at(&mut self, at: Instant, stream: Arc<KeptStream>) {
         self.due.push(Due { at, stream });
     }
@@ -90,6 +108,16 @@ impl Table {
 }
 
 impl StreamsShared {
+    pub(crate) fn new(options: StreamsBuilder) -> Arc<Self> {
+        let setup = Arc::new(Setup { options, running: AtomicUsize::new(0) });
+        Arc::new(Self { setup, table: Mutex::default(), wakes: Arc::default() })
+    }
+
+    pub(crate) fn stats(&self) -> StreamsStats {
+        let streams = self.table().len();
+        StreamsStats { streams, running: self.setup.running.load(atomic::Ordering::Acquire) }
+    }
+
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
     }
@@ -101,7 +129,7 @@ impl StreamsShared {
             match stream.check(now) {
                 Some(at) => self.table().check_at(at, stream),
                 None => {
-                    self.table().streams.remove(&stream.name);
+                    self.table().remove(&stream);
                 }
             }
         }
@@ -120,7 +148,7 @@ impl Drop for StreamsShared {
     fn drop(&mut self) {
         let table = std::mem::take(&mut *self.table());
         for stream in table.into_streams() {
-            stream.finish(StreamEnd::Stopped);
+            stream.leave();
         }
         self.wakes.notify_one();
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 
 use super::builder::HubBuilder;
 use super::request::{self, Last};
@@ -80,33 +80,43 @@ impl KeptReader {
         Self(SeatState::Ended)
     }
 
-    /// Returns the body, for a response without [`answer`].
+    /// Returns the body, for a response without [`Asked::answer`].
     pub fn into_body(self) -> EventBody {
         EventBody::new(self.0)
     }
 }
 
-/// Answers a request for events. `subscribe` returns the reader behind an id, compressed or not. An invalid id is the
-/// empty one.
-///
-/// # Errors
-///
-/// That of `subscribe`.
-pub fn answer<B, E>(
-    options: &HubBuilder,
-    request: &Request<B>,
-    subscribe: impl FnOnce(Option<&str>, bool) -> Result<KeptReader, E>,
-) -> Result<Response<EventBody>, E> {
-    let last = match request::last_id(request.headers(), request.uri().query()) {
-        Last::None => None,
-        Last::Id(id) => Some(id),
-        Last::Bad => {
-            count(Counter::EventIdsRefused, 1);
-            Some(String::new())
-        }
-    };
-    let gzip = request::accepts_gzip(&options.config, request.headers());
-    Ok(request::head(&options.config, subscribe(last.as_deref(), gzip)?.0, gzip))
+/// What a request asks for.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Asked {
+    /// Id of the last event that the reader has. An invalid id is the empty one.
+    pub last: Option<String>,
+    /// Whether the events are compressed.
+    pub gzip: bool,
+    /// Whether it asks for the head of the response only.
+    pub is_head: bool,
+}
+
+impl Asked {
+    /// Reads a request for events of hubs with these options.
+    pub fn new<B>(options: &HubBuilder, request: &Request<B>) -> Self {
+        let last = match request::last_id(request.headers(), request.uri().query()) {
+            Last::None => None,
+            Last::Id(id) => Some(id),
+            Last::Bad => {
+                count(Counter::EventIdsRefused, 1);
+                Some(String::new())
+            }
+        };
+        let gzip = request::accepts_gzip(&options.config, request.headers());
+        Self { last, gzip, is_head: request.method() == Method::HEAD }
+    }
+
+    /// Returns the response with the events of a reader.
+    pub fn answer(&self, options: &HubBuilder, reader: KeptReader) -> Response<EventBody> {
+        request::head(&options.config, reader.0, self.gzip)
+    }
 }
 
 /// Returns a response without events. `503 Service Unavailable` has `Retry-After`.

@@ -8,3 +8,4 @@ mod log;
 mod replay;
 mod resume;
 mod server;
+mod streams;

@@ -9,7 +9,7 @@ const GRACE: Duration = Duration::from_secs(30);
 
 fn stream(options: StreamsBuilder) -> Arc<KeptStream> {
     let setup = Arc::new(Setup { options, running: AtomicUsize::new(0) });
-    Arc::new(KeptStream::new(&setup, Arc::from(&b"name"[..])))
+    Arc::new(KeptStream::new(&setup, Arc::from(&b"name"[..]), None))
 }
 
 fn builder() -> StreamsBuilder {
@@ -30,7 +30,7 @@ fn a_reader_of_the_last_moment_wins_or_loses() {
     stream.check(late + GRACE);
     assert_eq!(stream.end(), None);
     drop(other);
-    let left = lock(&stream.state).unread;
+    let left = lock(&stream.state).since;
     stream.check(left + GRACE - Duration::from_nanos(1));
     assert_eq!(stream.end(), None);
     stream.check(left + GRACE);
@@ -69,7 +69,7 @@ fn checks_are_never_too_late_for_a_reader_that_leaves_or_an_end() {
     let start = stream.started;
     assert_eq!(stream.check(start), Some(start + Duration::from_secs(3)));
     stream.finish(StreamEnd::Complete);
-    let ended = lock(&stream.state).end.unwrap().1;
+    let ended = lock(&stream.state).since;
     assert_eq!(stream.check(ended), Some(ended + Duration::from_secs(3)));
     assert_eq!(stream.check(ended + Duration::from_secs(3)), None);
     // Zero times do not make a check follow another at once.

@@ -1,5 +1,6 @@
 //! `Streams`: streams with a key, which outlive their readers.
 
+mod disk;
 mod memory;
 mod owners;
 mod readers;

@@ -10,12 +10,13 @@ use hyper::Request;
 use hyper::body::Body;
 use millstream::net::TcpListener;
 use millstream::server::{self, RequestBody};
-use millstream::sse::{Event, EventBody, SendError};
+use millstream::sse::{Event, SendError};
 use millstream_resumable::{StreamEnd, StreamError, StreamHandle, StreamSender, Streams};
 use proptest::prelude::*;
 use testkit::http::{h1, h2, on_both, request};
+use testkit::resuming::Client;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::settle;
 
@@ -42,55 +43,6 @@ async fn produce(sender: StreamSender, plan: Vec<Planned>) -> Result<(), SendErr
         sender.send(event(planned))?;
     }
     Ok(())
-}
-
-/// The bytes of whole events, without the end of a response.
-#[derive(Default)]
-struct Client {
-    bytes: Vec<u8>,
-    last: Option<String>,
-    partial: Vec<u8>,
-}
-
-impl Client {
-    fn feed(&mut self, frame: &[u8]) {
-        self.partial.extend_from_slice(frame);
-        while let Some(end) = self.partial.windows(2).position(|end| end == b"\n\n") {
-            let event: Vec<u8> = self.partial.drain(..end + 2).collect();
-            let id = std::str::from_utf8(&event).unwrap().lines().find_map(|line| line.strip_prefix("id: "));
-            if let Some(id) = id {
-                self.last = Some(id.to_owned());
-                self.bytes.extend(event);
-            } else {
-                assert!(event.starts_with(b"retry: "), "{}", String::from_utf8_lossy(&event));
-            }
-        }
-    }
-
-    /// Reads until the end, or until `until` if there is one. Returns whether the response has ended.
-    async fn read(&mut self, mut body: EventBody, until: Option<Instant>, torn: bool) -> bool {
-        self.partial.clear();
-        let never = async { std::future::pending().await };
-        let timer = async { if let Some(until) = until { sleep_until(until).await } else { never.await } };
-        let mut timer = std::pin::pin!(timer);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut timer => return false,
-                frame = body.frame() => match frame {
-                    Some(frame) => {
-                        let frame = frame.unwrap().into_data().unwrap();
-                        let torn = torn && until.is_some() && frame.len() % 3 == 0;
-                        self.feed(if torn { &frame[..frame.len() / 2] } else { &frame });
-                        if torn {
-                            return false;
-                        }
-                    }
-                    None => return true,
-                },
-            }
-        }
-    }
 }
 
 /// A client that is killed as planned, and then reads to the end.
@@ -220,7 +172,7 @@ async fn over_http(addr: SocketAddr, seed: u64) -> (Vec<u8>, u64) {
             return (client.bytes, connections);
         }
         assert_eq!(answer.status(), 200);
-        client.partial.clear();
+        client.reconnects();
         for _ in 0..1 + below(12) {
             let Some(frame) = answer.frame().await else { break };
             let data = frame.unwrap().into_data().unwrap();

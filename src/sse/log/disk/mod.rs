@@ -26,7 +26,7 @@ mod index;
 mod record;
 mod recover;
 mod replay;
-mod scan;
+pub(crate) mod scan;
 mod segments;
 mod shared;
 mod state;

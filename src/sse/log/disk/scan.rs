@@ -20,17 +20,27 @@ pub(super) struct Scanned {
     pub(super) wrong: Option<&'static str>,
 }
 
-/// A part of a segment in memory.
-struct Window<'a> {
+/// A part of a file in memory.
+#[derive(Debug)]
+pub struct Window<'a> {
     file: &'a File,
     len: u64,
     at: u64,
     bytes: Vec<u8>,
 }
 
-impl Window<'_> {
-    /// Returns the bytes from `offset` on: at least `want`, unless the segment ends before.
-    fn get(&mut self, offset: u64, want: usize) -> io::Result<&[u8]> {
+impl<'a> Window<'a> {
+    /// Creates a window on the first `len` bytes of a file, which is read from `offset` on.
+    pub fn new(file: &'a File, len: u64, offset: u64) -> Self {
+        Self { file, len, at: offset, bytes: Vec::new() }
+    }
+
+    /// Returns the bytes from `offset` on: at least `want`, unless the file ends before.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn get(&mut self, offset: u64, want: usize) -> io::Result<&[u8]> {
         let have = (self.at..=self.at + self.bytes.len() as u64).contains(&offset);
         let skip = if have { (offset - self.at) as usize } else { self.bytes.len() };
         if self.bytes.len() - skip < want && self.at + (self.bytes.len() as u64) < self.len || !have {
@@ -65,7 +75,7 @@ pub(super) fn scan(
     (mut id, mut offset): (u64, u64),
     mut found: impl FnMut(u64, u64),
 ) -> io::Result<Scanned> {
-    let mut window = Window { file, len, at: offset, bytes: Vec::new() };
+    let mut window = Window::new(file, len, offset);
     let mut want = HEAD;
     while offset < len {
         let bytes = window.get(offset, want)?;
@@ -91,7 +101,7 @@ pub(super) fn scan(
 /// A record begins after a line feed, with a colon and a digit. No line of an event begins so, so the contents of
 /// events cannot be mistaken for a record.
 pub(super) fn has_later_commit(file: &File, len: u64, id: u64, mut offset: u64) -> io::Result<bool> {
-    let mut window = Window { file, len, at: offset, bytes: Vec::new() };
+    let mut window = Window::new(file, len, offset);
     let head_at = |window: &mut Window<'_>, offset| {
         Ok::<_, io::Error>(window.get(offset, HEAD)?.first_chunk().and_then(Head::read))
     };

@@ -41,5 +41,5 @@ fn only_texts_are_quoted() {
 #[test]
 fn a_quoted_text_is_one_line() {
     let event = error_event(StatusCode::BAD_GATEWAY, Some(b"a\r\n\"b\\\xff"));
-    assert_eq!(event, "event: error\ndata: {\"status\":502,\"body\":\"a\\u000d\\u000a\\\"b\\\\\u{fffd}\"}\n\n");
+    assert_eq!(event, "event: error\ndata: {\"status\":502,\"body\":\"a\\r\\n\\\"b\\\\\u{fffd}\"}\n\n");
 }

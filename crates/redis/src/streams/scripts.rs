@@ -1,0 +1,86 @@
+//! The scripts: each is one step for Redis. They return -1 for a lost claim, -2 for a log that is gone.
+//!
+//! The epoch tells a log from a later one with the same name. Times are those of Redis, so the clocks of the instances do
+//! not matter.
+
+/// A script, by its place in [`ALL`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Script {
+    Open,
+    Claim,
+    Append,
+    Beat,
+    Stop,
+}
+
+pub(super) const ALL: [&str; 5] = [OPEN, CLAIM, APPEND, BEAT, STOP];
+
+/// Arguments: the epoch of a new log or nothing, and its time to live.
+const OPEN: &str = "
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if not epoch and ARGV[1] ~= '' then
+  epoch = ARGV[1]
+  redis.call('HSET', KEYS[1], 'epoch', epoch, 'token', 0)
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return epoch";
+
+/// Arguments: the epoch, and the time of a claim. Returns 0 if there is another claim, or an end.
+const CLAIM: &str = "
+local log = redis.call('HMGET', KEYS[1], 'epoch', 'until', 'end')
+if log[1] ~= ARGV[1] then return -2 end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if log[3] or (log[2] and tonumber(log[2]) > now) then return 0 end
+redis.call('HSET', KEYS[1], 'until', string.format('%.0f', now + ARGV[2]))
+return redis.call('HINCRBY', KEYS[1], 'token', 1)";
+
+/// Arguments: the epoch, the token, the time of a claim, the number of the first event, the end and its time to live or
+/// nothing, the events.
+const APPEND: &str = "
+local log = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'end')
+if log[1] ~= ARGV[1] then return -2 end
+if log[2] ~= ARGV[2] then return -1 end
+if log[3] then return 0 end
+local have, first = redis.call('XLEN', KEYS[2]), tonumber(ARGV[4])
+if first > have then return -2 end
+for at = 7, #ARGV do
+  local number = first + at - 7
+  if number >= have then redis.call('XADD', KEYS[2], string.format('%.0f-0', number + 1), 'e', ARGV[at]) end
+end
+if have == 0 and #ARGV > 6 then redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[1])) end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('HSET', KEYS[1], 'until', string.format('%.0f', now + ARGV[3]))
+if ARGV[5] ~= '' then
+  redis.call('HSET', KEYS[1], 'end', ARGV[5])
+  redis.call('PEXPIRE', KEYS[1], ARGV[6])
+  redis.call('PEXPIRE', KEYS[2], ARGV[6])
+end
+redis.call('PUBLISH', KEYS[2], '')
+return 0";
+
+/// Arguments: the epoch, the token or nothing, the time of a claim, whether there are readers. Returns whether there is a
+/// claim, whether a stop was requested, and the milliseconds since there were readers or -1.
+const BEAT: &str = "
+local log = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'until', 'stop', 'read')
+if log[1] ~= ARGV[1] then return {-2} end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local till, read = tonumber(log[3] or 0), tonumber(log[5] or 0)
+if ARGV[2] ~= '' then
+  if log[2] ~= ARGV[2] then return {-1} end
+  till = now + ARGV[3]
+  redis.call('HSET', KEYS[1], 'until', string.format('%.0f', till))
+end
+if ARGV[4] == '1' then
+  read = now
+  redis.call('HSET', KEYS[1], 'read', string.format('%.0f', now))
+end
+return {0, till > now and 1 or 0, log[4] and 1 or 0, read > 0 and now - read or -1}";
+
+/// Argument: the epoch.
+const STOP: &str = "
+if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return -2 end
+redis.call('HSET', KEYS[1], 'stop', 1)
+return 0";

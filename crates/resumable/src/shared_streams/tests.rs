@@ -1,0 +1,203 @@
+//! Unit tests of `shared_streams`, with a log in memory whose answers can be held back.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::{Mutex, RwLock};
+
+use bytes::Bytes;
+use tokio::sync::{RwLock as AsyncRwLock, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::lock::lock;
+use crate::{LogPage, LogStatus, Streams};
+use millstream::sse::Event;
+use millstream::sse::log::LogFuture;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// One log.
+#[derive(Debug, Default)]
+struct Memory {
+    events: Mutex<Vec<Bytes>>,
+    token: RwLock<u64>,
+    /// Locked by a test to hold back the answers to appends and beats.
+    held: AsyncRwLock<()>,
+    read: Mutex<Option<tokio::time::Instant>>,
+    unreachable: RwLock<bool>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Logs(Arc<Memory>);
+
+impl Logs {
+    fn check(&self, token: u64) -> Result<(), StreamLogError> {
+        if *self.0.unreachable.read().unwrap() {
+            return Err(StreamLogError::Unreachable("a test".into()));
+        }
+        if *self.0.token.read().unwrap() == token { Ok(()) } else { Err(StreamLogError::Lost) }
+    }
+
+    /// Takes the claim away.
+    fn claim_elsewhere(&self) {
+        *self.0.token.write().unwrap() += 1;
+    }
+}
+
+impl StreamLogs for Logs {
+    fn open<'a>(
+        &'a self,
+        _name: &'a str,
+        _create: Option<Duration>,
+    ) -> LogFuture<'a, Result<Option<Arc<dyn StreamLog>>, StreamLogError>> {
+        Box::pin(async { Ok(Some(Arc::new(self.clone()) as Arc<dyn StreamLog>)) })
+    }
+}
+
+impl StreamLog for Logs {
+    fn epoch(&self) -> u32 {
+        7
+    }
+
+    fn claim(&self) -> LogFuture<'_, Result<Option<u64>, StreamLogError>> {
+        let mut token = self.0.token.write().unwrap();
+        let claimed = (*token == 0).then(|| {
+            *token += 1;
+            *token
+        });
+        Box::pin(async move { Ok(claimed) })
+    }
+
+    fn append<'a>(
+        &'a self,
+        token: u64,
+        first: u64,
+        events: &'a [Bytes],
+        _end: Option<(StreamEnd, Duration)>,
+    ) -> LogFuture<'a, Result<(), StreamLogError>> {
+        Box::pin(async move {
+            self.check(token)?;
+            {
+                let mut all = lock(&self.0.events);
+                let known = all.len() - first as usize;
+                all.extend_from_slice(&events[known..]);
+            }
+            let _held = self.0.held.read().await;
+            Ok(())
+        })
+    }
+
+    fn beat(&self, token: Option<u64>, is_read: bool) -> LogFuture<'_, Result<LogStatus, StreamLogError>> {
+        Box::pin(async move {
+            if let Some(token) = token {
+                self.check(token)?;
+            }
+            let _held = self.0.held.read().await;
+            let mut read = lock(&self.0.read);
+            if is_read {
+                *read = Some(tokio::time::Instant::now());
+            }
+            Ok(LogStatus { is_claimed: true, stops: false, unread: read.map(|read| read.elapsed()) })
+        })
+    }
+
+    fn read(&self, from: u64) -> LogFuture<'_, Result<LogPage, StreamLogError>> {
+        let events = lock(&self.0.events)[from as usize..].to_vec();
+        Box::pin(async move { Ok(LogPage { events, more: false, end: None }) })
+    }
+
+    fn grown(&self, _from: u64) -> LogFuture<'_, ()> {
+        Box::pin(sleep(SECOND / 100))
+    }
+
+    fn request_stop(&self) -> LogFuture<'_, Result<(), StreamLogError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+fn instance(logs: &Logs) -> SharedStreams {
+    Streams::builder().abandoned(SECOND * 30).patience(SECOND * 5).build_shared(Arc::new(logs.clone()))
+}
+
+async fn open(streams: &SharedStreams) -> (StreamHandle, StreamSender) {
+    let (told, tell) = oneshot::channel();
+    let producer = |sender| async move {
+        told.send(sender).unwrap();
+        pending::<Result<(), Infallible>>().await
+    };
+    (streams.open("a", "alice", producer).await.unwrap(), tell.await.unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_may_know_more_than_the_instance_that_writes() {
+    let logs = Logs::default();
+    let (one, other) = (instance(&logs), instance(&logs));
+    let (stream, sender) = open(&one).await;
+    sleep(SECOND / 10).await;
+    let held = logs.0.held.write().await;
+    let id = sender.send(Event::new().data("0")).unwrap();
+    // The log has it, and the instance that writes has no answer yet.
+    sleep(SECOND / 10).await;
+    assert_eq!((lock(&logs.0.events).len(), stream.0.next()), (1, 0), "it is not published before the log confirms it");
+    let request = Request::builder().header("last-event-id", id.to_string()).body(()).unwrap();
+    let mut attaching = std::pin::pin!(one.attach(&request, "a", "alice"));
+    assert!(timeout(SECOND, &mut attaching).await.is_err(), "it does not know the id yet");
+    drop(held);
+    assert_eq!(attaching.await.status(), 200);
+    assert_eq!(stream.0.next(), 1);
+    assert!(stream.0.seat(Some(&id.to_string()), false).is_ok());
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_elsewhere_keep_a_producer() {
+    let logs = Logs::default();
+    let (one, other) = (instance(&logs), instance(&logs));
+    let (stream, sender) = open(&one).await;
+    sleep(SECOND * 29).await;
+    let reader = other.get("a", "alice").await.unwrap().attach_from(None).unwrap();
+    sleep(SECOND * 300).await;
+    assert!(stream.end().is_none() && !sender.is_cancelled());
+    drop(reader);
+    let left = tokio::time::Instant::now();
+    sender.cancelled().await;
+    let took = left.elapsed();
+    assert!(took >= SECOND * 30 && took <= SECOND * 31, "{took:?}");
+    assert_eq!(stream.ended().await, StreamEnd::Abandoned);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_claim_cancels_the_producer_and_the_stream_is_found_again() {
+    let logs = Logs::default();
+    let one = instance(&logs);
+    let (stream, sender) = open(&one).await;
+    sender.send(Event::new().data("0")).unwrap();
+    sleep(SECOND).await;
+    logs.claim_elsewhere();
+    sender.cancelled().await;
+    assert_eq!((stream.end(), stream.0.next(), one.stats().running), (Some(StreamEnd::Failed), 1, 0));
+    assert!(sender.send(Event::new().data("1")).is_err());
+    let found = one.get("a", "alice").await.unwrap();
+    assert_eq!((found.end(), found.0.next(), one.stats().streams), (None, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreachable_log_fails_after_the_patience_and_not_before() {
+    let logs = Logs::default();
+    let one = instance(&logs);
+    let (stream, sender) = open(&one).await;
+    sleep(SECOND).await;
+    *logs.0.unreachable.write().unwrap() = true;
+    sender.send(Event::new().data("0")).unwrap();
+    sleep(SECOND * 4).await;
+    assert!(!sender.is_cancelled());
+    *logs.0.unreachable.write().unwrap() = false;
+    sleep(SECOND * 2).await;
+    assert_eq!((stream.end(), stream.0.next()), (None, 1));
+    *logs.0.unreachable.write().unwrap() = true;
+    let since = tokio::time::Instant::now();
+    sender.send(Event::new().data("1")).unwrap();
+    assert_eq!(stream.ended().await, StreamEnd::Failed);
+    assert!(since.elapsed() >= SECOND * 5 && since.elapsed() <= SECOND * 7, "{:?}", since.elapsed());
+    assert_eq!(stream.0.next(), 2, "the event of the end, and not the one that the log does not have");
+}
