@@ -6,7 +6,7 @@
 //! | connect | [`TcpStream::connect`]; for an HTTP client `Connector` (feature `client`) |
 //! | read and write in two tasks | [`TcpStream::into_split`], [`OwnedReadHalf`], [`OwnedWriteHalf`] |
 //! | use Unix sockets | [`UnixListener`], [`UnixStream`], [`Credentials`] |
-//! | give each core a listener of one port | [`TcpListenerBuilder::bind_each`], [`Listeners`] |
+//! | give each core a listener of one port | [`TcpListenerBuilder::bind_each`], [`Listeners`], [`EachListener`] |
 //! | serve tonic | `TcpListener::incoming` (feature `tonic-014`) |
 //! | serve on a listener of my own | [`Accept`], `CountedIo` |
 //! | choose how much the kernel holds for a peer | [`Profile`], [`ProfileSwitch`] |
@@ -67,9 +67,7 @@ pub(crate) use egress::Leaving;
 pub(crate) use egress::outlet::{Outlet, Sent};
 #[cfg(feature = "tonic-014")]
 pub use listen::Incoming;
-pub use listen::Listeners;
-pub use listen::{Accept, Transport};
-pub use listen::{TcpListener, TcpListenerBuilder};
+pub use listen::{Accept, EachListener, Listeners, TcpListener, TcpListenerBuilder, Transport};
 #[cfg(unix)]
 pub use listen::{UnixListener, UnixListenerBuilder};
 pub use pace::SharedPace;

@@ -1,7 +1,6 @@
 //! A server on several cores.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,11 +11,11 @@ use super::drain::Drained;
 use super::lock::lock;
 use super::request::HttpService;
 use super::serve::Server;
-use crate::net::{Listeners, TcpListener};
+use crate::net::{Accept, EachListener};
 use crate::runtime::{Cores, Run};
 
 /// Serves on each of `cores` the connections of one of `listeners`, as [`serve`](super::serve()) does, with clones of
-/// `service`. Connections are counted together. For a different service on each core, use [`Cores::run`].
+/// `service`. A function in place of the listeners wraps each: see [`EachListener`]. Connections are counted together. For a different service on each core, use [`Cores::run`].
 ///
 /// ```no_run
 /// use millstream::files::Files;
@@ -30,21 +29,21 @@ use crate::runtime::{Cores, Run};
 ///     server::serve_cores(&cores, listeners, Files::new("public")?).run().wait()
 /// }
 /// ```
-pub fn serve_cores<S: HttpService>(
+pub fn serve_cores<E: EachListener, S: HttpService>(
     cores: &Cores,
-    listeners: Listeners,
+    listeners: E,
     service: S,
-) -> Server<(&Cores, Listeners), S, SocketAddr> {
+) -> Server<(&Cores, E), S, <E::Listener as Accept>::Addr> {
     Server { listener: (cores, listeners), service, settings: Settings::default() }
 }
 
-impl<'a, S: HttpService> Server<(&'a Cores, Listeners), S, SocketAddr> {
+impl<'a, E: EachListener, S: HttpService> Server<(&'a Cores, E), S, <E::Listener as Accept>::Addr> {
     /// Starts the server. It already runs when this returns. Block on the returned value, await it, or drop it to close
     /// the listeners.
     ///
     /// # Errors
     ///
-    /// If a listener fails permanently, or there are fewer of them than cores. Then all close; see [`Listeners`].
+    /// If a listener fails permanently, or there are fewer of them than cores. Then all close; see [`Listeners`](crate::net::Listeners).
     ///
     /// # Cancel safety
     ///
@@ -94,10 +93,10 @@ impl<'a, S: HttpService> Server<(&'a Cores, Listeners), S, SocketAddr> {
     }
 
     /// Returns the cores, and the function that makes the server of a core.
-    fn split(self) -> (&'a Cores, impl Fn() -> io::Result<Server<TcpListener, S>> + Clone + Send + 'static) {
+    fn split(self) -> (&'a Cores, impl Fn() -> io::Result<Server<E::Listener, S>> + Clone + Send + 'static) {
         let Self { listener: (cores, listeners), service, settings } = self;
         let each =
-            move || Ok(Server { listener: listeners.take()?, service: service.clone(), settings: settings.clone() });
+            move || Ok(Server { listener: listeners.listen()?, service: service.clone(), settings: settings.clone() });
         (cores, each)
     }
 }

@@ -96,7 +96,16 @@ impl<B: Body<Data = Bytes> + Unpin> Reader<B> {
 
     fn take(&mut self, bytes: &[u8]) {
         self.text.push_str(std::str::from_utf8(bytes).expect("frames hold whole characters"));
-        while let Some(end) = self.text.find("\n\n") {
+        loop {
+            // A comment between two events ends with its line.
+            if self.text.starts_with(':')
+                && let Some(end) = self.text.find('\n')
+            {
+                self.text.drain(..=end);
+                self.comments += 1;
+                continue;
+            }
+            let Some(end) = self.text.find("\n\n") else { return };
             let text: String = self.text.drain(..end + 2).collect();
             let mut got = Got::default();
             let mut is_event = false;

@@ -32,7 +32,7 @@ async fn a_reader_without_events_gets_comments() {
     let mut body = hub.subscribe_from(None).unwrap();
     let start = Instant::now();
     for n in 1..=4 {
-        assert_eq!(next(&mut body).await, ":\n\n");
+        assert_eq!(next(&mut body).await, ":\n");
         let passed = start.elapsed();
         assert!(passed <= PERIOD * n && passed >= PERIOD * n / 2, "comment {n} after {passed:?}");
     }
@@ -236,7 +236,7 @@ fn a_runtime_ends_with_readers_in_it_and_they_go_on_in_another() {
         let second = Flavour::TwoWorkers.runtime();
         second.block_on(async {
             let Hand { mut body, .. } = reader;
-            assert_eq!(next(&mut body).await, ":\n\n");
+            assert_eq!(next(&mut body).await, ":\n");
             let task = tokio::spawn(async move {
                 let mut parser = Parser::default();
                 loop {

@@ -23,7 +23,7 @@ use crate::parse::{Parser, Seen, Woken};
 use testkit::http::{Flavour, watched};
 
 const PERIOD: Duration = Duration::from_secs(15);
-const COMMENT: &str = ":\n\n";
+const COMMENT: &str = ":\n";
 
 type Source = mpsc::Sender<io::Result<Frame<Bytes>>>;
 

@@ -6,6 +6,14 @@ use std::net::IpAddr;
 
 use millstream::internal::{Counter, count};
 
+/// The listener has failed permanently, and its caller cannot get the error.
+#[cfg(feature = "axum-08")]
+pub(crate) fn listener_failed(error: &std::io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(target: "millstream", %error, "the listener has failed and accepts no more connections");
+    let _ = error;
+}
+
 /// A connection of a trusted peer ends without a request.
 pub(crate) fn refused(peer: Option<IpAddr>, error: &(dyn Error + 'static)) {
     count(Counter::ProxyHeadersRefused, 1);

@@ -1,4 +1,17 @@
-//! The fields of version 2: type, length and value, §2.2.
+//! The layout of version 2, §2.2: a head, addresses, and fields of type, length and value.
+
+/// Begins version 2.
+pub(crate) const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+/// Bytes of version 2 before its addresses.
+pub(crate) const HEAD: usize = 16;
+/// Maximum length of version 2, as in nginx. The format allows 64 KiB.
+pub(crate) const BINARY_MAX: usize = 4096;
+/// Length of the path of a Unix socket.
+pub(crate) const PATH: usize = 108;
+
+/// Version 2 with its commands.
+pub(crate) const LOCAL: u8 = 0x20;
+pub(crate) const PROXY: u8 = 0x21;
 
 /// Types of fields.
 pub(crate) const AUTHORITY: u8 = 0x02;
@@ -37,4 +50,16 @@ pub(crate) fn ssl_fields(value: &[u8]) -> Option<(u8, u32, &[u8])> {
     let (&[client], rest) = value.split_first_chunk()?;
     let (verify, fields) = rest.split_first_chunk()?;
     Some((client, u32::from_be_bytes(*verify), fields))
+}
+
+/// Appends a field.
+///
+/// # Panics
+///
+/// If the value has more than 65 535 bytes.
+pub(crate) fn put_field(bytes: &mut Vec<u8>, kind: u8, value: &[u8]) {
+    let len = u16::try_from(value.len()).expect("internal: a header has at most 4096 bytes");
+    bytes.push(kind);
+    bytes.extend(len.to_be_bytes());
+    bytes.extend(value);
 }

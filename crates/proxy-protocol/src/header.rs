@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::fields::{AUTHORITY, SSL, SSL_CN, SSL_VERSION, UNIQUE_ID, fields, ssl_fields};
 
-/// The PROXY header of a connection, in the extensions of its requests. Cheap to clone.
+/// The PROXY header of a connection. [`ProxyListener`](crate::ProxyListener) puts it into the extensions of requests.
+/// [`builder`](Self::builder) and [`encode`](Self::encode) make one to send. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProxyHeader(Arc<Contents>);
 
@@ -40,7 +41,7 @@ pub enum Addresses {
 }
 
 /// The TLS connection between the client and the load balancer. Texts that are not UTF-8 are left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ssl<'a> {
     /// Whether the client used TLS.
@@ -58,6 +59,17 @@ pub struct Ssl<'a> {
 impl ProxyHeader {
     pub(crate) fn new(addresses: Option<Addresses>, fields: &[u8]) -> Self {
         Self(Arc::new(Contents { addresses, fields: fields.into() }))
+    }
+
+    /// Returns the header of a connection without a client, such as a check of health. The receiver then uses the
+    /// addresses of the connection itself.
+    pub fn local() -> Self {
+        Self::new(None, &[])
+    }
+
+    /// Returns the bytes of the fields.
+    pub(crate) fn fields(&self) -> &[u8] {
+        &self.0.fields
     }
 
     /// Returns the ends of the client's connection. `None` if the load balancer does not tell them (`UNKNOWN`,

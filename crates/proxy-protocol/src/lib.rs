@@ -26,17 +26,35 @@
 //! [`Connection::peer`](millstream::server::Connection::peer), the limits for one address, and layers that trust
 //! networks. The inner listener makes the connections. The extensions of each request hold the
 //! other fields of the header, as a [`ProxyHeader`].
+//!
+//! A program that passes on connections sends a header itself: [`ProxyHeader::encode`]. The reverse proxy of
+//! `millstream-proxy` does so by its option `proxy_protocol`.
 
+#[cfg(feature = "axum-08")]
+mod axum_serve;
+mod builder;
+mod encode;
+mod error;
 mod events;
 mod fields;
 mod header;
 mod listener;
+#[cfg(test)]
+#[path = "../tests/proxy-protocol/made.rs"]
+mod made;
 mod parse;
 mod peer;
+#[cfg(feature = "tonic-014")]
+mod tonic_incoming;
 
+pub use builder::ProxyHeaderBuilder;
+pub use encode::ProxyVersion;
+pub use error::HeaderError;
 pub use header::{Addresses, ProxyHeader, Ssl};
 pub use listener::ProxyListener;
 pub use peer::ProxyPeer;
+#[cfg(feature = "tonic-014")]
+pub use tonic_incoming::ProxyStream;
 
 // The examples of the README are compiled.
 #[cfg(doctest)]

@@ -27,9 +27,34 @@ const LOOK: usize = 512;
 /// Maximum number of connections that wait for their headers.
 const WAITING_MAX: usize = 4096;
 
-/// A listener whose trusted peers, load balancers, begin each connection with a PROXY header. For
-/// [`serve`](millstream::server::serve()), also with TLS, which begins behind the header. `L` is any
+/// A listener whose trusted peers, load balancers, begin each connection with a PROXY header. `L` is any
 /// [listener](Accept), such as [`TcpListener`](millstream::net::TcpListener).
+///
+/// | for | the service has |
+/// |---|---|
+/// | [`serve`](millstream::server::serve()), also with TLS, which begins behind the header | the client wherever it has one without a load balancer, and the [`ProxyHeader`] |
+/// | [`serve_cores`](millstream::server::serve_cores()), with a function that wraps each listener | the same |
+/// | `axum::serve` (feature `axum-08`) | `ConnectInfo<ProxyPeer<SocketAddr>>`, or `ConnectInfo<Connection>` for layers of millstream |
+/// | tonic's server (feature `tonic-014`), with `ProxyListener::incoming` | `remote_addr` of a request |
+///
+/// ```no_run
+/// use millstream::files::Files;
+/// use millstream::net::TcpListener;
+/// use millstream::runtime::Cores;
+/// use millstream::server::{Trusted, serve_cores};
+/// use millstream_proxy_protocol::ProxyListener;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let cores = Cores::new(4)?;
+/// let listeners = TcpListener::builder().bind_each("0.0.0.0:8080", cores.count())?;
+/// let balancers: Trusted = "10.1.0.0/24".parse()?;
+/// let each = move || Ok(ProxyListener::new(listeners.take()?, balancers.clone()));
+/// serve_cores(&cores, each, Files::new("public")?).run().wait()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Headers
 ///
 /// | peer | its connections |
 /// |---|---|

@@ -3,24 +3,31 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-use crate::fields::{CRC32C, SSL, field, is_well_formed, ssl_fields};
+use crate::error::HeaderError;
+use crate::fields::{BINARY_MAX, CRC32C, HEAD, LOCAL, PATH, PROXY, SIGNATURE, SSL, field, is_well_formed, ssl_fields};
 use crate::header::{Addresses, ProxyHeader};
 
-/// Begins version 2.
-const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Begins version 1.
 const TEXT: &[u8] = b"PROXY ";
 /// Maximum length of version 1 with its end, §2.1.
 const LINE_MAX: usize = 107;
-/// Bytes of version 2 before its addresses.
-const HEAD: usize = 16;
-/// Maximum length of version 2, as in nginx. The format allows 64 KiB.
-const BINARY_MAX: usize = 4096;
-/// Length of the path of a Unix socket.
-const PATH: usize = 108;
 
 /// Why these bytes are not a header.
 pub(crate) type Malformed = &'static str;
+
+impl ProxyHeader {
+    /// Parses the header that `bytes` begin with. Returns it with its length, or `None` if it is incomplete.
+    ///
+    /// [`ProxyListener`](crate::ProxyListener) does this for its connections. Use it where the bytes come another way.
+    ///
+    /// # Errors
+    ///
+    /// The bytes do not begin with a header, or the header is malformed, has more than 4096 bytes or a wrong checksum.
+    /// Further bytes do not change that.
+    pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, HeaderError> {
+        parse(bytes).map_err(HeaderError)
+    }
+}
 
 /// Returns the header that `bytes` begin with, and its length; `None` if it is incomplete.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, Malformed> {
@@ -73,8 +80,8 @@ fn tcp<'a, A: FromStr + Into<IpAddr>>(mut words: impl Iterator<Item = &'a str>) 
 fn binary(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, Malformed> {
     let Some((&[.., version, family, high, low], rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
     let is_local = match version {
-        0x20 => true,
-        0x21 => false,
+        LOCAL => true,
+        PROXY => false,
         _ => return Err("its PROXY header has an unknown version or command"),
     };
     let len = usize::from(u16::from_be_bytes([high, low]));

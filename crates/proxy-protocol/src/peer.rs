@@ -1,6 +1,6 @@
 //! The peer of a connection.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::Extensions;
 use millstream::net::{Handle, PeerAddr};
@@ -32,6 +32,17 @@ impl<A> ProxyPeer<A> {
 
     fn addresses(&self) -> Option<&Addresses> {
         self.header.as_ref()?.addresses()
+    }
+}
+
+impl ProxyPeer<SocketAddr> {
+    /// Returns the address of the client: that of the header or, without one, that of the other end of the socket.
+    /// `None` for the client of a Unix socket.
+    pub fn client(&self) -> Option<SocketAddr> {
+        match self.addresses() {
+            Some(_) => self.header()?.client(),
+            None => Some(self.addr),
+        }
     }
 }
 

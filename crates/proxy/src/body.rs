@@ -7,7 +7,6 @@
 use std::any::Any;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use super::chunked::Chunked;
 use super::fields::clean_trailers;
 use super::gate::RequestPlace;
 use super::http1::Http1;
-use super::pool::Pool;
+use super::pool::PoolReturn;
 use super::stream::{Stream, inner};
 use millstream::internal::Direct;
 use millstream::internal::Moving;
@@ -37,7 +36,7 @@ pub(crate) struct ResponseBody {
     left: Option<u64>,
     silence: Silence,
     /// The pool to which the connection may return.
-    pool: Option<Arc<Pool>>,
+    pool: Option<PoolReturn>,
     /// Whether the connection may be taken from hyper once hyper holds no bytes of the request. True if the connection
     /// is a plain socket and the request has no body: an upload may continue during the response.
     may_take: bool,
@@ -84,7 +83,7 @@ impl ResponseBody {
         connection: Http1,
         body: Incoming,
         silence: Duration,
-        pool: Option<Arc<Pool>>,
+        pool: Option<PoolReturn>,
         has_upload: bool,
     ) -> Self {
         let left = body.size_hint().exact();
@@ -97,7 +96,7 @@ impl ResponseBody {
     }
 
     /// As [`http1`](Self::http1), for a connection at the start of a chunked body.
-    pub(crate) fn chunked(chunked: Chunked, silence: Duration, pool: Option<Arc<Pool>>) -> Self {
+    pub(crate) fn chunked(chunked: Chunked, silence: Duration, pool: Option<PoolReturn>) -> Self {
         Self { pool, ..Self::new(Source::Chunked(Box::new(chunked)), None, silence) }
     }
 
@@ -116,18 +115,18 @@ impl ResponseBody {
     /// Ends a complete body. Returns the connection to the pool, and then releases the place.
     fn end(&mut self) {
         let source = std::mem::replace(&mut self.source, Source::Ended);
-        if let Some(pool) = self.pool.take() {
+        if let Some(back) = self.pool.take() {
             let connection = match source {
                 Source::Http1(connection, _) => Some(connection),
                 Source::Socket(mut stream, rest, _) => {
                     stream.unread(&rest);
-                    pool.begin(*stream)
+                    back.pool.begin(*stream)
                 }
-                Source::Chunked(chunked) => pool.begin(chunked.into_stream()),
+                Source::Chunked(chunked) => back.pool.begin(chunked.into_stream()),
                 Source::Ended | Source::Text(_) | Source::Spawned(_) => None,
             };
             if let Some(connection) = connection {
-                pool.put(connection);
+                back.put(connection);
             }
         }
         (self.place, self.window) = (None, None);

@@ -11,6 +11,7 @@ use super::http1::{FIELDS, HeadLimits};
 use super::upstream::Upstream;
 #[cfg(feature = "__tls")]
 use millstream::server::tls::rustls::ClientConfig;
+use millstream_proxy_protocol::ProxyVersion;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -31,6 +32,7 @@ pub(crate) struct Options {
     /// `None`: the scheme of the client's connection.
     pub(crate) scheme: Option<HeaderValue>,
     pub(crate) forwarded: bool,
+    pub(crate) proxy_protocol: Option<ProxyVersion>,
     pub(crate) stamps: HeaderMap,
 }
 
@@ -62,6 +64,7 @@ impl Default for Options {
             breaker: (u32::MAX, Duration::ZERO),
             scheme: None,
             forwarded: false,
+            proxy_protocol: None,
             stamps: HeaderMap::new(),
         }
     }
@@ -225,6 +228,31 @@ impl ProxyBuilder {
     /// on.
     pub fn forwarded(mut self, on: bool) -> Self {
         self.options.forwarded = on;
+        self
+    }
+
+    /// Sends a header of the [PROXY protocol](https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt) first on each
+    /// connection to the upstream, before TLS: the address of the client whose requests the connection carries, with
+    /// its port where that is known. Off by default. The upstream must expect it, as a
+    /// [`ProxyListener`](millstream_proxy_protocol::ProxyListener) does, and must accept connections from this proxy only.
+    ///
+    /// The client is the one that `X-Forwarded-For` gets. A header that a `ProxyListener` in front of this proxy has
+    /// received for it is passed on: version 2 with all its fields, such as the host name, the TLS properties and the id
+    /// of the connection. A request without a client, such as one from a Unix socket or a check by that load balancer,
+    /// is sent with `LOCAL`, or with `UNKNOWN` in version 1. TLS that the server of this proxy ends is not in the header;
+    /// `X-Forwarded-Proto` tells of it.
+    ///
+    /// # Costs
+    ///
+    /// A connection carries only requests with the same header, as in
+    /// [HAProxy](https://docs.haproxy.org/3.2/configuration.html#4.2-http-reuse): those of one connection of a client.
+    /// So the upstream has about as many connections as the proxy has, each new client waits for a connection, over
+    /// HTTP/2 too, and an idle connection helps only the client that has used it. Of clients with HTTP/2 upstreams, as
+    /// many as [`idle_connections`](Self::idle_connections) keep their connection for further requests, each for the
+    /// [`idle_timeout`](Self::idle_timeout) after its last request. If only the address is needed, `X-Forwarded-For`
+    /// costs none of this.
+    pub fn proxy_protocol(mut self, version: ProxyVersion) -> Self {
+        self.options.proxy_protocol = Some(version);
         self
     }
 

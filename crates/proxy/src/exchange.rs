@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::body::ResponseBody;
 use super::builder::Options;
+use super::client_header::ClientHeader;
 use super::failure::RequestFailure;
 use super::fields;
 use super::gate::{Full, Gate, RequestPlace};
@@ -20,7 +21,7 @@ use super::health::Health;
 use super::http1::Http1;
 use super::http2::{self, Connections, Http2, Processed, Sender};
 use super::origin::Origin;
-use super::pool::Pool;
+use super::pool::{Pool, PoolReturn};
 use super::request::{Outgoing, head, into_http1, into_http2};
 use super::request_body::{ALL_KEPT, OutBody, Upload};
 use super::stream::Stream;
@@ -45,7 +46,7 @@ pub(crate) struct ProxyShared {
     pub(crate) pool: Arc<Pool>,
     pub(crate) gate: Gate,
     pub(crate) health: Health,
-    http2: Connections,
+    http2: Arc<Connections>,
     /// For bodies of requests, in bytes.
     room: Arc<Semaphore>,
 }
@@ -64,7 +65,7 @@ impl ProxyShared {
         let gate = Gate::new(options.requests, options.queue.0, options.queue.1);
         let health = Health::new(options.breaker.0, options.breaker.1);
         let room = Arc::new(Semaphore::new(ALL_KEPT));
-        Self { origin, options, pool, gate, health, http2: Connections::default(), room }
+        Self { origin, options, pool, gate, health, http2: Arc::default(), room }
     }
 
     pub(crate) async fn answer(&self, outgoing: Outgoing) -> Answered {
@@ -79,11 +80,11 @@ impl ProxyShared {
             }
         };
         let trial = self.health.admit(has_body).map_err(RequestFailure::Open)?;
-        let Outgoing { request, upload, change } = outgoing;
+        let Outgoing { request, upload, change, header } = outgoing;
         let mut answered = match change {
-            None => self.send(request, upload.clone(), place).await,
+            None => self.send(request, upload.clone(), header, place).await,
             // The rare cases have separate futures, so that the common future is small.
-            Some(client) => Box::pin(self.upgrade(request, upload.clone(), client, place)).await,
+            Some(client) => Box::pin(self.upgrade(request, upload.clone(), client, header, place)).await,
         };
         if let Some(upload) = &upload {
             upload.settle();
@@ -101,8 +102,14 @@ impl ProxyShared {
         answered
     }
 
-    async fn send(&self, request: Request<OutBody>, upload: Option<Arc<Upload>>, place: RequestPlace) -> Answered {
-        let mut response = self.exchange(request, upload).await?;
+    async fn send(
+        &self,
+        request: Request<OutBody>,
+        upload: Option<Arc<Upload>>,
+        header: ClientHeader,
+        place: RequestPlace,
+    ) -> Answered {
+        let mut response = self.exchange(request, upload, header).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(RequestFailure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
         }
@@ -113,15 +120,24 @@ impl ProxyShared {
 
     /// Sends a request over a kept connection or a new one. Sends it again if the upstream has certainly not processed
     /// it, or if a kept connection fails and the request is idempotent.
-    async fn exchange(&self, mut request: Request<OutBody>, upload: Option<Arc<Upload>>) -> Answered {
-        let (http2, wide) = self.http2.choose();
-        let mut kept = self.reuse(http2);
+    async fn exchange(
+        &self,
+        mut request: Request<OutBody>,
+        upload: Option<Arc<Upload>>,
+        header: ClientHeader,
+    ) -> Answered {
+        let connections = match self.origin.has_http2() && header.is_some() {
+            true => self.pool.http2(&header, &self.http2),
+            false => Arc::clone(&self.http2),
+        };
+        let (http2, wide) = connections.choose();
+        let mut kept = self.reuse(http2, &header);
         let mut may_fail = request.method().is_idempotent();
         let (mut left, mut failing_since) = (AGAIN, None);
         loop {
             let (link, is_kept) = match kept.take() {
                 Some(link) => (link, true),
-                None => Box::pin(self.connect(http2)).await?,
+                None => Box::pin(self.connect(http2, &header)).await?,
             };
             may_fail &= is_kept;
             let is_http2 = matches!(link, UpstreamLink::Http2(_));
@@ -132,7 +148,9 @@ impl ProxyShared {
                 upload.keep_for_retry(&self.room);
             }
             let sent = match link {
-                UpstreamLink::Http1(connection) => self.by_http1(connection, request, upload.clone()).await,
+                UpstreamLink::Http1(connection) => {
+                    self.by_http1(connection, request, upload.clone(), header.clone()).await
+                }
                 UpstreamLink::Http2(sender) => Box::pin(self.by_http2(http2, sender, request, upload.as_deref())).await,
             };
             let failure = match sent {
@@ -171,13 +189,13 @@ impl ProxyShared {
     }
 
     /// Returns an existing connection.
-    fn reuse(&self, http2: &Http2) -> Option<UpstreamLink> {
+    fn reuse(&self, http2: &Http2, header: &ClientHeader) -> Option<UpstreamLink> {
         let shared = if self.origin.has_http2() { http2.current(self.options.age) } else { None };
-        shared.map(UpstreamLink::Http2).or_else(|| self.pool.take().map(UpstreamLink::Http1))
+        shared.map(UpstreamLink::Http2).or_else(|| self.pool.take(header).map(UpstreamLink::Http1))
     }
 
     /// Returns the shared connection if there is one now, or a new connection. The flag is `true` for an existing one.
-    async fn connect(&self, http2: &Http2) -> Result<(UpstreamLink, bool), RequestFailure> {
+    async fn connect(&self, http2: &Http2, header: &ClientHeader) -> Result<(UpstreamLink, bool), RequestFailure> {
         let mut connecting = None;
         if self.origin.expects_http2() {
             // All requests wait for the same connection.
@@ -188,13 +206,24 @@ impl ProxyShared {
             // If the first connection has agreed on HTTP/1.1, requests do not wait for each other.
             connecting = Some(turn).filter(|_| self.origin.expects_http2());
         }
-        let (stream, is_http2) = self.origin.connect(false).await?;
+        self.make_room();
+        let (stream, is_http2) = self.origin.connect(false, header).await?;
         let link = match is_http2 {
-            true => UpstreamLink::Http2(http2.begin(stream, self.options.heads.bytes).await?),
+            true => {
+                let begun = http2.begin(stream, self.options.heads.bytes).await;
+                UpstreamLink::Http2(begun.map_err(RequestFailure::Upstream)?)
+            }
             false => UpstreamLink::Http1(self.begin(stream)),
         };
         drop(connecting);
         Ok((link, false))
+    }
+
+    /// Closes an idle connection, which is no use for the request, if there would be too many with a new one.
+    fn make_room(&self) {
+        if self.gate.is_exceeded_by(self.pool.len()) {
+            self.pool.close_oldest();
+        }
     }
 
     fn begin(&self, stream: Stream) -> Http1 {
@@ -226,15 +255,13 @@ impl ProxyShared {
         mut connection: Http1,
         mut request: Request<OutBody>,
         upload: Option<Arc<Upload>>,
+        header: ClientHeader,
     ) -> Answered {
         into_http1(&mut request, &self.origin);
         let answered = self.in_time(upload.as_deref(), connection.send(request)).await?;
-        let response = answered.map_err(|mut failed| match failed.take_message() {
-            Some(request) => RequestFailure::Unsent(Box::new(request)),
-            None => RequestFailure::Upstream(failed.into_error()),
-        })?;
+        let response = answered.map_err(RequestFailure::of_attempt)?;
         let persists = response.version() == Version::HTTP_11 && !fields::closes(response.headers());
-        let pool = persists.then(|| Arc::clone(&self.pool));
+        let pool = persists.then(|| PoolReturn { pool: Arc::clone(&self.pool), header });
         let silence = self.options.silence;
         Ok(response.map(|body| {
             // An upload may continue during the response.
@@ -256,7 +283,8 @@ impl ProxyShared {
     ) -> Answered {
         into_http2(&mut request, &self.origin);
         let number = sender.number;
-        let answered = self.in_time(upload, http2::send(sender, request)).await.and_then(|answered| answered);
+        let answered = self.in_time(upload, http2::send(sender, request)).await;
+        let answered = answered.and_then(|answered| answered.map_err(RequestFailure::of_attempt));
         match &answered {
             Ok(_) => {}
             Err(RequestFailure::Upstream(error)) if http2::is_of_stream(error) => {}
@@ -276,15 +304,13 @@ impl ProxyShared {
         mut request: Request<OutBody>,
         upload: Option<Arc<Upload>>,
         client: OnUpgrade,
+        header: ClientHeader,
         place: RequestPlace,
     ) -> Answered {
         into_http1(&mut request, &self.origin);
-        if self.gate.is_exceeded_by(self.pool.len()) {
-            // Closes an idle connection to make room. It is not used for the request, because it may no longer be able
-            // to change its protocol.
-            drop(self.pool.take());
-        }
-        let (stream, _) = self.origin.connect(true).await?;
+        // An idle connection may no longer be able to change its protocol.
+        self.make_room();
+        let (stream, _) = self.origin.connect(true, &header).await?;
         let connection = self.begin(stream);
         let answered = self.in_time(upload.as_deref(), connection.upgrade(request)).await?;
         let response = answered.map_err(RequestFailure::Upstream)?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Request, Response, StatusCode, Version};
+use hyper::client::conn::TrySendError;
 
 use super::body::ResponseBody;
 #[cfg(feature = "__tls")]
@@ -37,6 +38,14 @@ pub(crate) enum RequestFailure {
 }
 
 impl RequestFailure {
+    /// Returns the failure of an attempt to send a request, which hyper gives back if it has not begun.
+    pub(crate) fn of_attempt(mut failed: TrySendError<Request<OutBody>>) -> Self {
+        match failed.take_message() {
+            Some(request) => Self::Unsent(Box::new(request)),
+            None => Self::Upstream(failed.into_error()),
+        }
+    }
+
     /// Returns whether the upstream is to blame, and not the request, its client or this proxy.
     pub(crate) fn is_of_upstream(&self) -> bool {
         !matches!(self, Self::Refused(..) | Self::Full | Self::Open(_) | Self::Upload(_) | Self::Invalid(_))

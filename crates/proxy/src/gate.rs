@@ -8,7 +8,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// The place of a request. Over HTTP/1.1 the place also stands for the connection: a request takes an idle connection
-/// first, and a connection becomes idle before its place is released. So there are never more connections than places.
+/// first, or closes one that is of no use for it, and a connection becomes idle before its place is released. So there
+/// are never more connections than places.
 pub(crate) type RequestPlace = OwnedSemaphorePermit;
 
 pub(crate) struct Gate {

@@ -1,4 +1,4 @@
-//! HTTP/2 connections to the upstream. All requests share them.
+//! HTTP/2 connections to the upstream. All requests share them, or with the PROXY protocol those of a client.
 //!
 //! Most requests share one connection whose windows are wide enough for a distant upstream: a response can transfer
 //! [`WIDE`] bytes per round trip. If its client reads more slowly than the upstream sends, up to [`WIDE`] bytes are in
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::sync::{MutexGuard, Semaphore};
 use tokio::time::Instant;
 
-use super::failure::RequestFailure;
 use super::gate::RequestPlace;
 use super::request_body::OutBody;
 
@@ -42,7 +42,7 @@ pub(crate) struct Sender {
     since: Instant,
 }
 
-/// The connections that requests share.
+/// The connections that requests share. They end after their requests when this is dropped.
 pub(crate) struct Connections {
     wide: Http2,
     narrow: Http2,
@@ -51,12 +51,20 @@ pub(crate) struct Connections {
 
 impl Default for Connections {
     fn default() -> Self {
-        let places = Arc::new(Semaphore::new(WIDE_RESPONSES));
-        Self { wide: Http2::new(WIDE), narrow: Http2::new(NARROW), places }
+        Self::new(Arc::new(Semaphore::new(WIDE_RESPONSES)))
     }
 }
 
 impl Connections {
+    fn new(places: Arc<Semaphore>) -> Self {
+        Self { wide: Http2::new(WIDE), narrow: Http2::new(NARROW), places }
+    }
+
+    /// Returns others, which have the places for wide windows together with these.
+    pub(crate) fn like(&self) -> Self {
+        Self::new(Arc::clone(&self.places))
+    }
+
     /// Returns the connection for the next request, with a place if its window is wide.
     pub(crate) fn choose(&self) -> (&Http2, Option<RequestPlace>) {
         match Arc::clone(&self.places).try_acquire_owned() {
@@ -121,7 +129,7 @@ impl Http2 {
     }
 
     /// Begins to use a connection for all requests. `head` is the maximum size of the head of a response.
-    pub(crate) async fn begin<S>(&self, stream: S, head: usize) -> Result<Sender, RequestFailure>
+    pub(crate) async fn begin<S>(&self, stream: S, head: usize) -> hyper::Result<Sender>
     where
         S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     {
@@ -130,7 +138,7 @@ impl Http2 {
         builder.max_header_list_size(head.try_into().unwrap_or(u32::MAX));
         builder.initial_max_send_streams(AT_FIRST);
         builder.timer(TokioTimer::new()).keep_alive_interval(PING);
-        let (sender, connection) = builder.handshake(stream).await.map_err(RequestFailure::Upstream)?;
+        let (sender, connection) = builder.handshake(stream).await?;
         let mut current = self.lock();
         current.last += 1;
         let sender = Sender { sender, number: current.last, since: Instant::now() };
@@ -152,15 +160,23 @@ impl Http2 {
     }
 }
 
+/// The task of the connection has a sender too, which would keep it open.
+impl Drop for Http2 {
+    fn drop(&mut self) {
+        let last = self.lock().sender.take();
+        drop(last);
+    }
+}
+
 /// Sends a request and receives the head of its response.
-pub(crate) async fn send(mut sender: Sender, request: Request<OutBody>) -> Result<Response<Incoming>, RequestFailure> {
+pub(crate) async fn send(
+    mut sender: Sender,
+    request: Request<OutBody>,
+) -> Result<Response<Incoming>, TrySendError<Request<OutBody>>> {
     let answered = sender.sender.try_send_request(request);
     // If the connection ends before hyper takes the request, hyper gives it back only when all senders are dropped.
     drop(sender);
-    answered.await.map_err(|mut failed| match failed.take_message() {
-        Some(request) => RequestFailure::Unsent(Box::new(request)),
-        None => RequestFailure::Upstream(failed.into_error()),
-    })
+    answered.await
 }
 
 /// Whether the upstream has processed a failed request.

@@ -37,6 +37,7 @@
 //  exchange      one request from its head to the head of its response
 //  request       a request as the upstream gets it
 //  fields        header fields that a proxy changes
+//  client_header the PROXY header of a connection to the upstream
 //  request_body  the body of a request, and its progress
 //  gate          how many requests are at the upstream, and wait
 //  health        a circuit breaker
@@ -59,6 +60,7 @@
 mod body;
 mod builder;
 mod chunked;
+mod client_header;
 mod error;
 mod events;
 mod exchange;
@@ -89,6 +91,8 @@ pub use injector::{Injector, Output};
 pub use proxy::Proxy;
 pub use state::{Circuit, ProxyState};
 pub use upstream::Upstream;
+
+pub use millstream_proxy_protocol::ProxyVersion;
 
 // The examples of the README are compiled.
 #[cfg(doctest)]

@@ -3,12 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+
+use super::client_header::ClientHeader;
 #[cfg(feature = "__tls")]
 use super::error::HandshakeError;
 use super::failure::RequestFailure;
 #[cfg(feature = "__tls")]
 use super::secure::Secure;
-use super::stream::Stream;
+use super::stream::{Stream, inner};
 use super::upstream::Upstream;
 
 pub(crate) struct Origin {
@@ -55,13 +59,25 @@ impl Origin {
         self.has_http2() && !self.chose_http1.load(Ordering::Relaxed)
     }
 
-    /// Connects; with `http1`, for HTTP/1.1 only. Also returns whether the connection uses HTTP/2.
-    pub(crate) async fn connect(&self, http1: bool) -> Result<(Stream, bool), RequestFailure> {
-        let connecting = self.upstream.connect(self.limit);
+    /// Connects without TLS, and sends the PROXY header.
+    async fn begin(&self, header: &ClientHeader) -> Result<Stream, RequestFailure> {
+        let mut stream = self.upstream.connect(self.limit).await.map_err(RequestFailure::Connect)?;
+        if let Some(header) = header {
+            let sent = async { inner!(&mut stream, stream => stream.write_all(header).await) };
+            // An error is also that of the handshake or the request, which follows.
+            let _ = timeout(self.limit, sent).await.map_err(|_| RequestFailure::Timeout)?;
+        }
+        Ok(stream)
+    }
+
+    /// Connects for requests with this header; with `http1`, for HTTP/1.1 only. Also returns whether the connection uses
+    /// HTTP/2.
+    pub(crate) async fn connect(&self, http1: bool, header: &ClientHeader) -> Result<(Stream, bool), RequestFailure> {
+        let connecting = self.begin(header);
         #[cfg(feature = "__tls")]
         if let Some(secure) = &self.secure {
             let deadline = tokio::time::Instant::now().checked_add(self.limit);
-            let Stream::Tcp(stream) = connecting.await.map_err(RequestFailure::Connect)? else {
+            let Stream::Tcp(stream) = connecting.await? else {
                 unreachable!("internal: a secured address is one of TCP");
             };
             let shaking = secure.connect(stream, http1);
@@ -78,6 +94,6 @@ impl Origin {
             return Ok((Stream::Tls(stream), is_http2));
         }
         let _ = http1;
-        Ok((connecting.await.map_err(RequestFailure::Connect)?, self.upstream.is_http2()))
+        Ok((connecting.await?, self.upstream.is_http2()))
     }
 }

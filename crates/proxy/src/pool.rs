@@ -1,27 +1,51 @@
-//! Idle connections to the upstream.
+//! Idle connections to the upstream, and the HTTP/2 connections of clients.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::client_header::ClientHeader;
 use super::http1::{HeadLimits, Http1};
+use super::http2::Connections;
 use super::stream::Stream;
 
 /// The connections that wait for a request, the latest used last.
 pub(crate) struct Pool {
     idle: Mutex<Idle>,
-    /// Maximum number of idle connections.
+    /// Maximum number of idle connections, and of clients with HTTP/2 connections.
     most: usize,
-    /// Time after which an idle connection is closed.
+    /// Time after which an idle connection is closed, and an HTTP/2 connection of a client gets no more requests.
     limit: Duration,
     heads: HeadLimits,
 }
 
 #[derive(Default)]
 struct Idle {
-    connections: Vec<(Http1, Instant)>,
+    connections: Vec<Kept<Http1>>,
+    /// With the PROXY protocol, of clients.
+    http2: Vec<Kept<Arc<Connections>>>,
     has_reaper: bool,
+}
+
+struct Kept<T> {
+    connection: T,
+    header: ClientHeader,
+    since: Instant,
+}
+
+/// Where a connection goes after its response.
+pub(crate) struct PoolReturn {
+    pub(crate) pool: Arc<Pool>,
+    /// The PROXY header with which the connection has begun.
+    pub(crate) header: ClientHeader,
+}
+
+impl PoolReturn {
+    /// Keeps the connection for another request of the client if it may carry one.
+    pub(crate) fn put(self, connection: Http1) {
+        self.pool.put(connection, self.header);
+    }
 }
 
 impl Pool {
@@ -38,49 +62,87 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the most recently used connection, so that surplus connections reach the idle limit.
-    pub(crate) fn take(&self) -> Option<Http1> {
+    /// Takes the most recently used connection that has begun with this header, so that surplus connections reach the
+    /// idle limit.
+    pub(crate) fn take(&self, header: &ClientHeader) -> Option<Http1> {
         loop {
-            let (mut connection, since) = self.idle().connections.pop()?;
+            let mut idle = self.idle();
+            let at = idle.connections.iter().rposition(|kept| kept.header == *header)?;
+            let Kept { mut connection, since, .. } = idle.connections.remove(at);
+            drop(idle);
             if since.elapsed() < self.limit && connection.poll_idle() {
                 return Some(connection);
             }
         }
     }
 
-    /// Keeps the connection for another request if it may carry one.
-    pub(crate) fn put(self: &Arc<Self>, mut connection: Http1) {
-        if !connection.is_ready() && !connection.poll_idle() {
+    /// Closes the connection that is idle for the longest time.
+    pub(crate) fn close_oldest(&self) {
+        let mut idle = self.idle();
+        let oldest = (!idle.connections.is_empty()).then(|| idle.connections.remove(0));
+        drop(idle);
+        drop(oldest);
+    }
+
+    fn put(self: &Arc<Self>, mut connection: Http1, header: ClientHeader) {
+        if self.most == 0 || !connection.is_ready() && !connection.poll_idle() {
             return;
         }
         let mut idle = self.idle();
-        if idle.connections.len() < self.most {
-            idle.connections.push((connection, Instant::now()));
-            if !std::mem::replace(&mut idle.has_reaper, true) {
-                drop(idle);
-                tokio::spawn(reap(Reaping(Arc::downgrade(self)), self.limit));
-            }
+        // A client that has gone must not take the place of another.
+        let surplus = (idle.connections.len() >= self.most).then(|| idle.connections.remove(0));
+        idle.connections.push(Kept { connection, header, since: Instant::now() });
+        self.start_reaper(idle);
+        drop(surplus);
+    }
+
+    /// Returns the HTTP/2 connections for requests with this header, or new ones like `model`.
+    pub(crate) fn http2(self: &Arc<Self>, header: &ClientHeader, model: &Connections) -> Arc<Connections> {
+        let mut idle = self.idle();
+        let found = idle.http2.iter().position(|kept| kept.header == *header).map(|at| idle.http2.remove(at));
+        let connection = found.map_or_else(|| Arc::new(model.like()), |kept| kept.connection);
+        if self.most > 0 {
+            // The client whose last request is the oldest.
+            let surplus = (idle.http2.len() >= self.most).then(|| idle.http2.remove(0));
+            let (header, since) = (header.clone(), Instant::now());
+            idle.http2.push(Kept { connection: Arc::clone(&connection), header, since });
+            self.start_reaper(idle);
+            drop(surplus);
+        }
+        connection
+    }
+
+    fn start_reaper(self: &Arc<Self>, mut idle: MutexGuard<'_, Idle>) {
+        if !std::mem::replace(&mut idle.has_reaper, true) {
+            drop(idle);
+            tokio::spawn(reap(Reaping(Arc::downgrade(self)), self.limit));
         }
     }
 
     /// Closes connections that are idle for too long or closed by the upstream. Returns whether connections remain.
     fn reap(&self) -> bool {
+        let mut idle = self.idle();
+        let old = idle.http2.partition_point(|kept| kept.since.elapsed() >= self.limit);
+        let old: Vec<_> = idle.http2.drain(..old).collect();
+        drop(idle);
+        // Dropped without the lock, because that wakes tasks.
+        drop(old);
         let mut at = 0;
         loop {
             let mut idle = self.idle();
             if at >= idle.connections.len() {
-                idle.has_reaper = !idle.connections.is_empty();
+                idle.has_reaper = !idle.connections.is_empty() || !idle.http2.is_empty();
                 return idle.has_reaper;
             }
-            // Removes one connection at a time, so that requests can take the others meanwhile. Requests take and add
-            // connections at the end of the list.
-            let (mut connection, since) = idle.connections.remove(at);
+            // Removes one connection at a time, so that requests can take the others meanwhile. If they change the list,
+            // some connections are checked next time.
+            let mut kept = idle.connections.remove(at);
             drop(idle);
-            if since.elapsed() < self.limit && connection.poll_idle() {
+            if kept.since.elapsed() < self.limit && kept.connection.poll_idle() {
                 let mut idle = self.idle();
                 if idle.connections.len() < self.most {
                     at = at.min(idle.connections.len());
-                    idle.connections.insert(at, (connection, since));
+                    idle.connections.insert(at, kept);
                     at += 1;
                 }
             }

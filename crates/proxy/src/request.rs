@@ -10,6 +10,7 @@ use http_body::Body;
 use hyper::upgrade::OnUpgrade;
 
 use super::builder::Options;
+use super::client_header::{ClientHeader, encoded};
 use super::failure::RequestFailure;
 use super::fields;
 use super::origin::Origin;
@@ -22,6 +23,7 @@ pub(crate) struct Outgoing {
     pub(crate) upload: Option<Arc<Upload>>,
     /// The client's side of a change of the protocol, if the request asks for one.
     pub(crate) change: Option<OnUpgrade>,
+    pub(crate) header: ClientHeader,
 }
 
 impl Outgoing {
@@ -58,6 +60,7 @@ impl Outgoing {
         let peer = identity::peer(request.extensions()).map(|peer| peer.to_canonical());
         let is_tls = identity::connection(request.extensions()).is_some_and(|connection| connection.is_tls());
         let by_connection = HeaderValue::from_static(if is_tls { "https" } else { "http" });
+        let header = options.proxy_protocol.map(|version| encoded(request.extensions(), version));
         let scheme = options.scheme.as_ref().unwrap_or(&by_connection);
         fields::forward(&mut request, peer, scheme, options.forwarded);
         let change = protocol.map(|protocol| {
@@ -76,7 +79,7 @@ impl Outgoing {
         if upload.is_some() && version >= Version::HTTP_11 && fields::expects_continue(request.headers()) {
             hold(&mut request);
         }
-        Ok(Self { request, upload, change })
+        Ok(Self { request, upload, change, header })
     }
 }
 

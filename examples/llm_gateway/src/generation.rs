@@ -34,9 +34,6 @@ const BYTES: usize = 64 << 20;
 
 const DONE: &str = "[DONE]";
 
-/// The comment of an idle stream, and the same without the empty line.
-const COMMENT: (&[u8], &[u8]) = (b":\n\n", b":\n");
-
 /// All generations of the last minutes.
 pub(crate) struct Generations {
     streams: Streams,
@@ -78,10 +75,7 @@ impl Generations {
                 relay(&upstreams, body, &sender).await
             }
         })?;
-        let body = stream.attach_from(None)?.map_frame(|frame| {
-            // The client of OpenAI for Python takes an empty line after an id for an event, and fails.
-            frame.map_data(|data| if data == COMMENT.0 { Bytes::from_static(COMMENT.1) } else { data })
-        });
+        let body = stream.attach_from(None)?;
         let fields = [
             (CONTENT_TYPE, "text/event-stream".to_owned()),
             (CACHE_CONTROL, "no-cache, no-transform".to_owned()),

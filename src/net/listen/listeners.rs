@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::accept::Accept;
 use super::tcp::{TcpListener, TcpListenerBuilder};
 use crate::sys::socket;
 
@@ -51,6 +52,49 @@ pub struct Listeners {
     builder: TcpListenerBuilder,
     /// Listeners without a runtime; the taking thread registers them.
     left: Arc<Mutex<Vec<std::net::TcpListener>>>,
+}
+
+/// Gives each core its listener, for [`serve_cores`](crate::server::serve_cores()): [`Listeners`], or a function that is
+/// called on each core and wraps one of them. The function of this example could make a listener of another crate:
+///
+/// ```no_run
+/// use millstream::files::Files;
+/// use millstream::net::TcpListener;
+/// use millstream::runtime::Cores;
+/// use millstream::server::serve_cores;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let cores = Cores::new(4)?;
+/// let listeners = TcpListener::builder().bind_each("127.0.0.1:8080", cores.count())?;
+/// serve_cores(&cores, move || listeners.take(), Files::new("public")?).run().wait()
+/// # }
+/// ```
+pub trait EachListener: Clone + Send + 'static {
+    /// Type of the listeners.
+    type Listener: Accept;
+
+    /// Returns the listener of a core. Called in its runtime.
+    ///
+    /// # Errors
+    ///
+    /// If there is none. Then the server ends on all cores.
+    fn listen(&self) -> io::Result<Self::Listener>;
+}
+
+impl EachListener for Listeners {
+    type Listener = TcpListener;
+
+    fn listen(&self) -> io::Result<TcpListener> {
+        self.take()
+    }
+}
+
+impl<L: Accept, F: Fn() -> io::Result<L> + Clone + Send + 'static> EachListener for F {
+    type Listener = L;
+
+    fn listen(&self) -> io::Result<L> {
+        self()
+    }
 }
 
 impl TcpListenerBuilder {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-#[cfg(feature = "tonic-014")]
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
@@ -212,9 +211,14 @@ impl Handle {
         }
     }
 
-    #[cfg(feature = "tonic-014")]
-    pub(in crate::net) fn local_addr(&self) -> Option<SocketAddr> {
+    /// Returns the address of this end of the connection; `None` if the stream is not TCP, or is closed.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
         socket::local_addr(&self.egress()?.as_fd()).ok()
+    }
+
+    /// Returns the address of the other end of the connection; `None` if the stream is not TCP, or is closed.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        socket::peer_addr(&self.egress()?.as_fd()).ok()
     }
 
     #[cfg(feature = "tonic-014")]

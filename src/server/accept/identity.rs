@@ -10,6 +10,8 @@ use std::sync::{Arc, OnceLock};
 use http::Extensions;
 
 use crate::net::Handle;
+#[cfg(feature = "axum-08")]
+use crate::net::{Accept, PeerAddr, Seen};
 use crate::server::drain::DrainSignal;
 use crate::server::state::ClientGone;
 
@@ -92,16 +94,12 @@ impl fmt::Debug for Connection {
 }
 
 #[cfg(feature = "axum-08")]
-impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crate::net::TcpListener>> for Connection {
-    fn connect_info(stream: axum::serve::IncomingStream<'_, crate::net::TcpListener>) -> Self {
-        Self::new(stream.remote_addr().ip(), stream.io().handle())
-    }
-}
-
-#[cfg(all(unix, feature = "axum-08"))]
-impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, crate::net::UnixListener>> for Connection {
-    fn connect_info(stream: axum::serve::IncomingStream<'_, crate::net::UnixListener>) -> Self {
-        Self::new(None, stream.io().handle())
+impl<L> axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, L>> for Connection
+where
+    L: Accept + axum::serve::Listener<Io = <L as Accept>::Stream, Addr = <L as Accept>::Addr>,
+{
+    fn connect_info(stream: axum::serve::IncomingStream<'_, L>) -> Self {
+        Self::new(PeerAddr::ip(stream.remote_addr()), stream.io().seen())
     }
 }
 

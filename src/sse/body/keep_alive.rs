@@ -29,8 +29,8 @@ pin_project! {
     /// It wraps any [event stream], such as the tokens of a model or axum's `Sse`. A [`Hub`](crate::sse::Hub) keeps its
     /// own streams alive.
     ///
-    /// - A comment (`:` and an empty line, which clients ignore) is sent after half to all of the period. It stands
-    ///   between two events. While an event is incomplete, none is sent.
+    /// - A comment (the line `:`, which clients ignore) is sent after half to all of the period. It stands between two
+    ///   events. While an event is incomplete, none is sent.
     /// - Data passes unchanged, at the same addresses. Only a byte order mark at the start of the stream is removed if a
     ///   comment precedes it. Trailers, errors and the end pass unchanged. The size of the body is no longer known.
     /// - A body that is not polled, because its client reads nothing, gets at most one comment when it is polled again.

@@ -24,8 +24,9 @@ use crate::sse::ring::{Begin, Cursor, Permit, Read, Start};
 use crate::sse::wake::sinks;
 use crate::sse::wake::{Attached, Frames, Member, Outcome, ReaderSink, Refused, Wait};
 
-/// Clients ignore it.
-pub(super) static COMMENT: &[u8] = b":\n\n";
+/// A line that clients ignore. It stands between two events. No empty line follows it, because some clients take an
+/// empty line after an event with an id for an event without data, and fail.
+pub(super) static COMMENT: &[u8] = b":\n";
 
 pub(in crate::sse) enum SeatState {
     Ended,

@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn events_are_found_wherever_they_are_cut() {
-        let stream = format!("data: 123456789 {}\nid: 1\n\n:\n\ndata: 1 x\n\nretry: 5\n", "x".repeat(90));
+        let stream = format!("data: 123456789 {}\nid: 1\n\n:\ndata: 1 x\n\nretry: 5\n", "x".repeat(90));
         for cut in 0..=stream.len() {
             let (mut scanner, mut events) = (EventScanner::default(), 0);
             for piece in [&stream[..cut], &stream[cut..]] {

@@ -1,5 +1,6 @@
 //! `ProxyListener` under our server: the address of the client, refused connections, and an accept loop that never waits.
 
+mod frameworks;
 mod listeners;
 mod made;
 mod refused;
@@ -27,24 +28,20 @@ pub(crate) fn local() -> Trusted {
 
 /// Answers with the address of the client in each form, and the length of the body: the address for axum, the peer, and the host
 /// that the header names.
+pub(crate) fn service() -> AnyService {
+    serving::any(tower::service_fn(|request: Request<RequestBody>| async {
+        let (head, body) = request.into_parts();
+        let axum = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+        let peer = head.extensions.get::<Connection>().unwrap().peer();
+        let header = head.extensions.get::<ProxyHeader>().map(|header| header.authority().unwrap_or("-").to_owned());
+        let len = body.collect().await.map_err(testkit::http::BoxError::from)?.to_bytes().len();
+        let text = said(axum, peer, header.as_deref(), len);
+        Ok::<_, testkit::http::BoxError>(Response::new(Full::new(Bytes::from(text))))
+    }))
+}
+
 pub(crate) fn serve<L: Accept>(listener: ProxyListener<L>) -> Server<ProxyListener<L>, AnyService> {
-    serving::serve(
-        listener,
-        tower::service_fn(|request: Request<RequestBody>| async {
-            let (head, body) = request.into_parts();
-            let axum = head.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
-            let peer = head.extensions.get::<Connection>().unwrap().peer();
-            let header =
-                head.extensions.get::<ProxyHeader>().map(|header| header.authority().unwrap_or("-").to_owned());
-            let len = body.collect().await.map_err(testkit::http::BoxError::from)?.to_bytes().len();
-            Ok::<_, testkit::http::BoxError>(Response::new(Full::new(Bytes::from(said(
-                axum,
-                peer,
-                header.as_deref(),
-                len,
-            )))))
-        }),
-    )
+    millstream::server::serve(listener, service())
 }
 
 pub(crate) fn said(axum: Option<SocketAddr>, peer: Option<IpAddr>, header: Option<&str>, len: usize) -> String {

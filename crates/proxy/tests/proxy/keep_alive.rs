@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use super::*;
 use testkit::cutter::cutter;
 
-const COMMENT: &str = ":\n\n";
+const COMMENT: &str = ":\n";
 /// Silence after which the relay ends a connection.
 const CUT: Duration = Duration::from_millis(500);
 /// Versions of the client and of the upstream: HTTP/2 where set.

@@ -11,6 +11,7 @@ mod keep_alive;
 mod kept;
 mod limits;
 mod passing;
+mod proxy_protocol;
 mod shared;
 mod tls;
 mod tokens;

@@ -34,7 +34,7 @@ static IDENTITIES: LazyLock<[Identity; 2]> = LazyLock::new(|| {
     })
 });
 
-fn tls() -> Tls {
+pub(crate) fn tls() -> Tls {
     Tls::from_pem(&IDENTITIES[0].certificate, &IDENTITIES[0].key).unwrap()
 }
 
@@ -47,13 +47,13 @@ fn roots(trusted: &[Identity]) -> RootCertStore {
 }
 
 /// A client that trusts all identities and offers these protocols.
-fn trusting(alpn: &[&str]) -> Arc<ClientConfig> {
+pub(crate) fn trusting(alpn: &[&str]) -> Arc<ClientConfig> {
     let mut config = any_client(ALL_VERSIONS).with_root_certificates(roots(&*IDENTITIES)).with_no_client_auth();
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
     Arc::new(config)
 }
 
-fn secured(to: SocketAddr, config: Arc<ClientConfig>) -> ProxyBuilder {
+pub(crate) fn secured(to: SocketAddr, config: Arc<ClientConfig>) -> ProxyBuilder {
     Proxy::builder(format!("https://{to}").parse().unwrap()).upstream_tls(config).timeout(HANGS).connect_timeout(HANGS)
 }
 

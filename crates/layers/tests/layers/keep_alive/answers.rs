@@ -15,7 +15,7 @@ use super::*;
 
 const PERIOD: Duration = Duration::from_secs(15);
 const AFTER: Duration = Duration::from_secs(20);
-const COMMENT: &str = ":\n\n";
+const COMMENT: &str = ":\n";
 const EVENTS: &str = "text/event-stream";
 
 type Body1 = UnsyncBoxBody<Bytes, io::Error>;
