@@ -14,10 +14,10 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use millstream::metrics::prometheus_text;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::chat;
 use crate::error::ApiError;
-use crate::generation::Generations;
 use crate::keys::{Key, Keys};
 use crate::upstream::Upstreams;
 
@@ -34,7 +34,6 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 pub(crate) struct Gateway {
     pub(crate) keys: Keys,
     pub(crate) upstreams: Arc<Upstreams>,
-    pub(crate) generations: Generations,
 }
 
 /// Returns the service.
@@ -64,14 +63,27 @@ impl FromRequestParts<Arc<Gateway>> for Caller {
     }
 }
 
+/// The key of a request to an upstream, and its permit. It comes before the body, so that no key has more bodies in memory
+/// than it may have requests.
+struct Entered(Arc<Key>, OwnedSemaphorePermit);
+
+impl FromRequestParts<Arc<Gateway>> for Entered {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, ApiError> {
+        let key = gateway.keys.of(parts)?;
+        let permit = key.enter()?;
+        Ok(Self(key, permit))
+    }
+}
+
 async fn complete(
     State(gateway): App,
-    Caller(key): Caller,
+    Entered(key, permit): Entered,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, Response> {
     let (request, body) = chat::parse(&headers, body)?;
-    let permit = key.enter()?;
     let upstreams = &gateway.upstreams;
     // A client that leaves now drops this future, and the request to the upstream with it.
     let answer = upstreams.send(Method::POST, COMPLETIONS, &body).await?;
@@ -85,7 +97,7 @@ async fn complete(
         );
     }
     let (upstreams, answer) = (Arc::clone(upstreams), answer.into_body());
-    Ok(gateway.generations.start(&key, request.model, upstreams, answer, permit)?)
+    Ok(key.generations.start(&key, request.model, upstreams, answer, permit)?)
 }
 
 async fn models(State(gateway): App, Caller(_key): Caller) -> Result<Response, Response> {
@@ -98,17 +110,12 @@ async fn whole(upstreams: &Upstreams, answer: Response) -> Result<Response, Resp
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
-async fn read(
-    State(gateway): App,
-    Caller(key): Caller,
-    Path(id): Path<String>,
-    request: Request<Body>,
-) -> Result<Response, ApiError> {
-    gateway.generations.attach(&request, &id, &key).map(|response| response.map(Body::new))
+async fn read(Caller(key): Caller, Path(id): Path<String>, request: Request<Body>) -> Result<Response, ApiError> {
+    key.generations.attach(&request, &id, &key).map(|response| response.map(Body::new))
 }
 
-async fn stop(State(gateway): App, Caller(key): Caller, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
-    gateway.generations.stop(&id, &key).map(|()| StatusCode::NO_CONTENT)
+async fn stop(Caller(key): Caller, Path(id): Path<String>) -> Result<StatusCode, ApiError> {
+    key.generations.stop(&id, &key).map(|()| StatusCode::NO_CONTENT)
 }
 
 async fn metrics(State(gateway): App, Caller(_key): Caller) -> Response {
@@ -117,7 +124,8 @@ async fn metrics(State(gateway): App, Caller(_key): Caller) -> Response {
     let _ = writeln!(text, "# TYPE llm_gateway_upstream_unreachable_total counter");
     let _ = writeln!(text, "llm_gateway_upstream_unreachable_total {unreachable}");
     let _ = writeln!(text, "# TYPE llm_gateway_generations gauge");
-    let _ = writeln!(text, "llm_gateway_generations {}", gateway.generations.running());
+    let generations: usize = gateway.keys.keys.iter().map(|key| key.generations.running()).sum();
+    let _ = writeln!(text, "llm_gateway_generations {generations}");
     let _ = writeln!(text, "# TYPE llm_gateway_requests gauge");
     for key in &gateway.keys.keys {
         // Rust and Prometheus escape strings without control characters in the same way.

@@ -26,21 +26,23 @@ pub(crate) const GENERATION_ID: HeaderName = HeaderName::from_static("x-generati
 
 /// Shortest time without readers. The first one attaches after the start.
 const GRACE_LEAST: Duration = Duration::from_secs(1);
-/// Answers that are kept.
-const STREAMS: usize = 2000;
+/// Answers of a key that are kept.
+const STREAMS: usize = 1000;
 /// Events of the longest answer, and their bytes. An event of one token has about 250.
 const EVENTS: usize = 200_000;
 const BYTES: usize = 64 << 20;
 
 const DONE: &str = "[DONE]";
 
-/// All generations of the last minutes.
+/// The generations of a key in the last minutes.
+#[derive(Debug)]
 pub(crate) struct Generations {
     streams: Streams,
     /// Running generations by id.
     running: Arc<Mutex<HashMap<String, Running>>>,
 }
 
+#[derive(Debug)]
 struct Running {
     sender: StreamSender,
     model: String,

@@ -1,4 +1,4 @@
-//! Access: keys with names, and a limit of concurrent requests for each.
+//! Access: keys with names, each with a limit of concurrent requests, and with its generations.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use millstream_resumable::Owner;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ApiError;
+use crate::generation::Generations;
 
 /// The cookie in which the page sends its key, because an `EventSource` sends no `Authorization`.
 const PAGE_KEY: &str = "llm_gateway_key=";
@@ -48,12 +49,13 @@ pub(crate) struct Key {
     secret: String,
     limit: usize,
     permits: Arc<Semaphore>,
+    pub(crate) generations: Generations,
 }
 
 impl Key {
-    fn new(name: String, secret: String, limit: usize) -> Arc<Self> {
+    fn new(name: String, secret: String, limit: usize, generations: Generations) -> Arc<Self> {
         let limit = limit.min(Semaphore::MAX_PERMITS);
-        Arc::new(Self { name, secret, limit, permits: Arc::new(Semaphore::new(limit)) })
+        Arc::new(Self { name, secret, limit, permits: Arc::new(Semaphore::new(limit)), generations })
     }
 
     /// Returns the owner of the generations of this key.
@@ -81,18 +83,28 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// `limit` is the default for keys without a limit. The error names keys that are equal.
-    pub(crate) fn new(options: &[KeyOption], limit: usize) -> Result<Self, String> {
+    /// `limit` is the default for keys without a limit. Each key gets `generations` of its own, so that it cannot take the
+    /// room of others. The error names keys that are equal.
+    pub(crate) fn new(
+        options: &[KeyOption],
+        limit: usize,
+        generations: impl Fn() -> Generations,
+    ) -> Result<Self, String> {
         for (n, option) in options.iter().enumerate() {
             if options[..n].iter().any(|other| other.name == option.name || other.secret == option.secret) {
                 return Err(format!("--key {}: another key has this name or this secret", option.name));
             }
         }
         if options.is_empty() {
-            return Ok(Self { keys: vec![Key::new(String::new(), String::new(), limit)], is_open: true });
+            return Ok(Self {
+                keys: vec![Key::new(String::new(), String::new(), limit, generations())],
+                is_open: true,
+            });
         }
-        let key =
-            |option: &KeyOption| Key::new(option.name.clone(), option.secret.clone(), option.limit.unwrap_or(limit));
+        let key = |option: &KeyOption| {
+            let limit = option.limit.unwrap_or(limit);
+            Key::new(option.name.clone(), option.secret.clone(), limit, generations())
+        };
         Ok(Self { keys: options.iter().map(key).collect(), is_open: false })
     }
 

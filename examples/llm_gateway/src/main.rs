@@ -154,9 +154,8 @@ async fn gateway(args: &Args, fake: Fake) -> Result<Arc<Gateway>, String> {
     }
     let key = std::env::var("UPSTREAM_API_KEY").ok();
     Ok(Arc::new(Gateway {
-        keys: Keys::new(&args.keys, args.concurrent)?,
+        keys: Keys::new(&args.keys, args.concurrent, || Generations::new(args.grace, args.ping, args.keep))?,
         upstreams: Arc::new(Upstreams::new(upstreams, args.silence, key.as_deref())?),
-        generations: Generations::new(args.grace, args.ping, args.keep),
     }))
 }
 

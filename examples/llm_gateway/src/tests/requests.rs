@@ -1,11 +1,14 @@
 //! Keys, hosts and requests that are refused.
 
+use std::time::Duration;
+
 use axum::body::Bytes;
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::support::{ALICE, BOB, Gate, Upstream, prompt, until};
 use crate::gateway::{COMPLETIONS, LONGEST};
+use crate::generation::Generations;
 use crate::keys::{KeyOption, Keys};
 use crate::{duration, upstream};
 
@@ -119,9 +122,10 @@ fn options_are_read_or_refused() {
     for wrong in ["a", "=b", "a=", "a=:3", "a=b:x", "a=b:", "a=b c", "a=b;", "a=ü"] {
         assert!(key(wrong).is_err(), "{wrong}");
     }
+    let generations = || Generations::new(Duration::ZERO, Duration::ZERO, Duration::ZERO);
     for twice in [["a=b", "a=c"], ["a=b", "c=b"]] {
         let keys = twice.map(|text| key(text).expect("a key"));
-        assert!(Keys::new(&keys, 1).expect_err("the same twice").contains("--key"), "{twice:?}");
+        assert!(Keys::new(&keys, 1, generations).expect_err("the same twice").contains("--key"), "{twice:?}");
     }
     for (text, millis) in [("20ms", 20), ("1.5s", 1500), ("0s", 0)] {
         assert_eq!(duration(text).map(|duration| duration.as_millis()), Ok(millis), "{text}");

@@ -26,6 +26,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::fake::Fake;
 use crate::gateway::{COMPLETIONS, Gateway};
+use crate::keys::Key;
 use crate::{Args, gateway, open};
 
 pub(super) const ALICE: &str = "s3cret";
@@ -92,8 +93,8 @@ impl Gate {
 
     /// Returns whether no request and no generation is in progress.
     pub(super) fn is_idle(&self) -> bool {
-        let running: usize = self.gateway.keys.keys.iter().map(|key| key.running()).sum();
-        running == 0 && self.gateway.generations.running() == 0 && self.gateway.generations.listed() == 0
+        let is_idle = |key: &Arc<Key>| key.running() + key.generations.running() + key.generations.listed() == 0;
+        self.gateway.keys.keys.iter().all(is_idle)
     }
 
     /// Signals the end.
