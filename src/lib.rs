@@ -154,6 +154,16 @@ pub mod internal {
     #[cfg(feature = "server")]
     pub use crate::middleware::measure::request_id::RequestId;
     pub use crate::net::stream::{Owed, Rewind};
+    /// Streams over sockets that are not the kernel's, as a server sees them.
+    #[cfg(feature = "server")]
+    pub mod socket {
+        pub use crate::net::stream::{Asked, Leaving, Seen, TakeOver};
+
+        /// Wraps a stream whose `socket` answers a server.
+        pub fn counted<T>(io: T, socket: Box<dyn Asked>) -> crate::net::CountedIo<T> {
+            crate::net::CountedIo::with(io, Some(socket))
+        }
+    }
     #[cfg(feature = "server")]
     pub use crate::server::request::{Host, Name, status_of};
     #[cfg(feature = "server")]

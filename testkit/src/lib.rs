@@ -26,6 +26,8 @@ pub mod served;
 pub mod serving;
 #[cfg(feature = "resumable")]
 pub mod shared;
+#[cfg(feature = "server")]
+pub mod sim;
 pub mod skips;
 pub mod strace;
 #[cfg(feature = "tls")]

@@ -35,7 +35,7 @@ use tokio::task::coop;
 
 #[cfg(uring_net)]
 pub(super) use self::held_open::HeldOpen;
-pub(crate) use self::leaving::Leaving;
+pub use self::leaving::Leaving;
 use self::state::EgressState;
 use super::options::Options;
 use super::profile::{Profile, ProfileCell};

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::counts::Counts;
+use super::counts::{Asked, Counts};
 use super::handle::Handle;
 use super::owed::Owed;
 use super::stream::{Rewind, Seen, TakeOver};
@@ -33,7 +33,12 @@ struct Counting<T> {
 impl<T> CountedIo<T> {
     /// Wraps a stream.
     pub fn new(io: T) -> Self {
-        Self(TokioIo::new(Counting { io, state: Arc::new(Counts::new()), unread: Vec::new(), owed: None }))
+        Self::with(io, None)
+    }
+
+    /// Wraps a stream whose `socket` answers a server.
+    pub(crate) fn with(io: T, socket: Option<Box<dyn Asked>>) -> Self {
+        Self(TokioIo::new(Counting { io, state: Arc::new(Counts::new(socket)), unread: Vec::new(), owed: None }))
     }
 
     /// Returns the inner stream, for its addresses.

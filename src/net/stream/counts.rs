@@ -5,8 +5,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+pub use crate::net::egress::Leaving;
 use crate::net::send_strategy::SendStrategy;
 use crate::net::stats::{Meter, Pulse, StreamStats};
+
+/// What a server asks about the socket below a stream. The kernel answers for the streams of this crate; this trait lets
+/// another socket answer, such as a simulated one.
+pub trait Asked: std::fmt::Debug + Send + Sync {
+    /// Returns the bytes sent that the peer has not acknowledged.
+    fn unacknowledged(&self) -> usize;
+
+    /// Returns the bytes received that were not read.
+    fn unread(&self) -> usize;
+
+    /// Waits until the peer has closed its side. Only for the task that reads the stream.
+    fn poll_leaving(&self, cx: &mut Context<'_>) -> Poll<Leaving>;
+
+    /// Ends the connection at once, by a reset.
+    fn reset(&self);
+}
 
 /// Counts of a stream, shared with its handles.
 #[derive(Debug)]
@@ -16,6 +33,8 @@ pub(super) struct Counts {
     pub(in crate::net) blocked: AtomicBool,
     reset: AtomicBool,
     tasks: Mutex<Tasks>,
+    /// `None` if there is nothing to ask.
+    pub(super) socket: Option<Box<dyn Asked>>,
 }
 
 /// Tasks to wake by a reset.
@@ -26,9 +45,9 @@ pub(in crate::net) struct Tasks {
 }
 
 impl Counts {
-    pub(in crate::net) fn new() -> Self {
+    pub(in crate::net) fn new(socket: Option<Box<dyn Asked>>) -> Self {
         let (meter, flag) = (Meter::new(), AtomicBool::default);
-        Self { meter, blocked: flag(), reset: flag(), tasks: Mutex::default() }
+        Self { meter, blocked: flag(), reset: flag(), tasks: Mutex::default(), socket }
     }
 
     pub(in crate::net) fn stats(&self) -> StreamStats {
@@ -47,6 +66,9 @@ impl Counts {
     /// Makes all further calls fail, and wakes waiting tasks.
     pub(in crate::net) fn reset(&self) {
         self.reset.store(true, Ordering::SeqCst);
+        if let Some(socket) = &self.socket {
+            socket.reset();
+        }
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         [tasks.reader, tasks.writer].into_iter().flatten().for_each(Waker::wake);
     }

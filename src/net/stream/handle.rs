@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 #[cfg(feature = "server")]
-use super::counts::Counts;
+use super::counts::{Asked, Counts};
 #[cfg(feature = "tonic-014")]
 use super::credentials::Credentials;
 use crate::net::egress::{Egress, Leaving};
@@ -69,6 +69,13 @@ impl Handle {
         }
     }
 
+    /// Asks the socket below a stream that is not of this crate, if there is one.
+    #[cfg(feature = "server")]
+    fn ask<R>(&self, ask: impl FnOnce(&dyn Asked) -> R) -> Option<R> {
+        let Watched::Counted(counts) = &self.stream else { return None };
+        counts.upgrade()?.socket.as_deref().map(ask)
+    }
+
     /// Returns the number of the stream, which is unique in this process and starts at 1.
     pub fn id(&self) -> u64 {
         self.id
@@ -99,7 +106,7 @@ impl Handle {
                 egress.upgrade().map_or(Poll::Ready(Leaving::Gone), |egress| egress.poll_leaving(cx))
             }
             #[cfg(feature = "server")]
-            Watched::Counted(_) => Poll::Pending,
+            Watched::Counted(_) => self.ask(|socket| socket.poll_leaving(cx)).unwrap_or(Poll::Pending),
         }
     }
 
@@ -171,14 +178,26 @@ impl Handle {
     /// Returns the bytes sent that the peer has not acknowledged; `None` once the stream is closed. For a Unix socket,
     /// the memory of unread bytes.
     pub(crate) fn unacknowledged(&self) -> Option<usize> {
+        #[cfg(feature = "server")]
+        if let Some(bytes) = self.ask(|socket| socket.unacknowledged()) {
+            return Some(bytes);
+        }
         self.egress().and_then(|egress| tcp::unconfirmed(egress.as_fd()))
     }
 
     pub(crate) fn unread(&self) -> Option<usize> {
+        #[cfg(feature = "server")]
+        if let Some(bytes) = self.ask(|socket| socket.unread()) {
+            return Some(bytes);
+        }
         self.egress().and_then(|egress| tcp::unread(egress.as_fd()))
     }
 
     pub(crate) fn is_tcp(&self) -> bool {
+        #[cfg(feature = "server")]
+        if self.ask(|_| ()).is_some() {
+            return true;
+        }
         self.egress().is_some_and(|egress| tcp::congestion(egress.as_fd()).is_ok())
     }
 

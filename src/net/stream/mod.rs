@@ -31,6 +31,8 @@ mod unix;
 
 #[cfg(feature = "server")]
 pub use counted_io::CountedIo;
+#[cfg(feature = "server")]
+pub use counts::{Asked, Leaving};
 pub use credentials::Credentials;
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use handle::{Closing, Handle};
@@ -38,7 +40,7 @@ pub use owed::Owed;
 pub use peer_addr::PeerAddr;
 pub use stream::Rewind;
 pub(super) use stream::Stream;
-pub(crate) use stream::{Seen, TakeOver};
+pub use stream::{Seen, TakeOver};
 pub use tcp::TcpStream;
 #[cfg(unix)]
 pub use unix::UnixStream;

@@ -52,6 +52,7 @@ pub trait Seen {
     /// Whether the handle can detect that the peer has left while the stream is not read.
     const SEES_LEAVING: bool = true;
 
+    /// Returns a handle.
     fn seen(&self) -> Handle;
 }
 

@@ -57,6 +57,11 @@ pub(in crate::server) struct Part {
 }
 
 impl Unread {
+    /// Returns whether there are bodies that have not ended.
+    pub(in crate::server) fn has_bodies(&self) -> bool {
+        self.bodies.load(Ordering::Relaxed) >> 32 > 0
+    }
+
     /// Begins a body, a part of which may have arrived.
     pub(in crate::server) fn begin(&self) -> Part {
         self.bodies.fetch_add((1 << 32) + 1, Ordering::Relaxed);

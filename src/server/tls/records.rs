@@ -5,7 +5,9 @@
 //! segment is usable at once. Later, full records cost less.
 
 use std::io::IoSlice;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Bytes in a full record, RFC 8446 §5.1.
 const FULL: usize = 16 << 10;

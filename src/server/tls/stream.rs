@@ -5,9 +5,9 @@ use std::io::{self, BufRead, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 use tokio_rustls::rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio_rustls::server;
 

@@ -41,9 +41,7 @@ pub(super) struct Facts {
 /// Previous observations of a connection.
 #[derive(Debug)]
 pub(in crate::server) struct Seen {
-    requests: u32,
-    /// Whether it was in a request.
-    answers: bool,
+    requests: (u32, u32),
     pulse: Pulse,
     asked: u32,
     held: usize,
@@ -86,8 +84,7 @@ pub(super) enum CheckVerdict {
 impl Seen {
     pub(in crate::server) fn new(now: Instant) -> Self {
         Self {
-            requests: 0,
-            answers: false,
+            requests: (0, 0),
             pulse: Pulse::default(),
             asked: 0,
             held: 0,
@@ -155,13 +152,10 @@ impl Seen {
         }
 
         let (begun, open) = facts.requests;
-        // The request has ended after the last check.
-        if std::mem::replace(&mut self.answers, open > 0) && open == 0 {
-            self.quiet.0 = now;
-        }
         let carries = facts.tunnel && (has_sent || pulse.received != before.received);
-        if facts.ended || open > 0 || begun != self.requests || pulse.waits() || carries {
-            (self.requests, self.quiet, self.head, self.raised) = (begun, (now, pulse.received), None, None);
+        // Also when the last response has ended since the last check: the end of its request may have arrived since.
+        if facts.ended || open > 0 || facts.requests != self.requests || pulse.waits() || carries {
+            (self.requests, self.quiet, self.head, self.raised) = (facts.requests, (now, pulse.received), None, None);
             return CheckVerdict::Well { between_requests: false };
         }
         if facts.phase > ShutdownPhase::Nothing {

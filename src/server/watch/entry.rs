@@ -10,7 +10,7 @@ use crate::counters::{Counter, count};
 use crate::net::Pulse;
 use crate::server::drain::Drained;
 use crate::server::limits::Limits;
-use crate::server::state::{ConnState, Protocol, ShutdownPhase};
+use crate::server::state::{ConnState, Protocol, ShutdownPhase, Unread};
 
 /// Longest interval of the checks. Short limits reduce it.
 pub(super) const TICK: Duration = Duration::from_millis(250);
@@ -191,7 +191,8 @@ impl Entry {
         };
         // Not under the lock: a woken task may drop the body.
         let waits = conn_state.waits().clone();
-        let receives = !waits.is_empty();
+        // Bytes of uploads are counted at each check.
+        let receives = !waits.is_empty() || conn_state.unread().is_some_and(Unread::has_bodies);
         for wait in waits {
             wait.check_window(now, limits.body_progress, arrives);
         }

@@ -1,6 +1,6 @@
 //! A task that checks all connections of a server against the limits, and drains them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -39,8 +39,8 @@ pub(in crate::server) struct ServerShared {
 #[derive(Debug)]
 struct ReaperState {
     stage: Stage,
-    /// Connections that the reaper has not seen yet, by their addresses in memory.
-    new: HashMap<usize, Arc<ConnState>>,
+    /// Connections that the reaper has not seen yet, by the numbers of their streams: in the order in which they came.
+    new: BTreeMap<u64, Arc<ConnState>>,
     /// Connections that ended before the reaper saw them, since its last check.
     ended: usize,
     /// Connections that ended during the drain before the reaper saw them.
@@ -53,7 +53,7 @@ impl ServerShared {
     pub(in crate::server) fn new(limits: Limits, protocols: Arc<Protocols>, limiter: Arc<ConnLimiter>) -> Arc<Self> {
         let state = Mutex::new(ReaperState {
             stage: Stage::Serves,
-            new: HashMap::new(),
+            new: BTreeMap::new(),
             ended: 0,
             drained: Drained::default(),
             sleeps: false,
@@ -66,7 +66,7 @@ impl ServerShared {
     pub(in crate::server) fn enter(self: &Arc<Self>, conn_state: &Arc<ConnState>) -> Running {
         self.running.fetch_add(1, Ordering::Relaxed);
         let mut state = lock(&self.state);
-        state.new.insert(Arc::as_ptr(conn_state).addr(), Arc::clone(conn_state));
+        state.new.insert(conn_state.handle.id(), Arc::clone(conn_state));
         if std::mem::take(&mut state.sleeps) {
             self.changed.notify_one();
         }
@@ -99,7 +99,7 @@ impl ServerShared {
     fn take_new(&self, entries: &mut Vec<Entry>, trim: &mut Trim) -> Stage {
         let mut state = lock(&self.state);
         let now = Instant::now();
-        entries.extend(state.new.drain().map(|(_, conn_state)| Entry::new(conn_state, now)));
+        entries.extend(std::mem::take(&mut state.new).into_values().map(|conn_state| Entry::new(conn_state, now)));
         trim.rested(std::mem::take(&mut state.ended));
         state.sleeps = entries.is_empty();
         state.stage
@@ -128,7 +128,7 @@ impl Drop for Running {
         // Between two checks, thousands of short connections may end.
         if self.conn_state.end() {
             let mut state = lock(&self.shared.state);
-            if state.new.remove(&Arc::as_ptr(&self.conn_state).addr()).is_some() {
+            if state.new.remove(&self.conn_state.handle.id()).is_some() {
                 state.ended += 1;
                 if drains {
                     state.drained.add(&self.conn_state);

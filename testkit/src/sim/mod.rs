@@ -1,0 +1,25 @@
+//! A simulated network for a server in one thread, on a clock that is paused. Everything follows from a seed: when bytes
+//! arrive and in which pieces, which connections stall, and what [`Dice`] choose for clients.
+//!
+//! ```text
+//!  client ─▶ Socket ─┐                                    ┌─ ServerIo (CountedIo, Asked) ─▶ server::serve
+//!                    └─ Link (bytes, windows, ends) ◀─ Net ┘
+//!                                  (one task: lets things arrive in the order of their times)
+//! ```
+//!
+//! A [`Socket`] behaves as a TCP socket: its buffers are bounded, closing it with unread bytes resets the connection, and
+//! bytes for a closed socket are answered by a reset. It answers what a server asks the kernel: bytes that are not
+//! acknowledged, bytes that are not read, and whether the peer has closed. The send path of this crate's own streams
+//! (`net/egress`), `sendfile` and io_uring need sockets of the kernel, and are not simulated.
+
+mod dice;
+mod link;
+mod net;
+mod socket;
+mod trace;
+
+pub use dice::Dice;
+pub use link::{Profile, Side};
+pub use net::Net;
+pub use socket::{ServerIo, SimAddr, SimConnector, SimListener, Socket};
+pub use trace::Trace;

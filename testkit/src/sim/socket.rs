@@ -1,0 +1,312 @@
+//! Simulated sockets, and the streams and the listener that a server takes.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use millstream::internal::socket::{Asked, Leaving, Seen, TakeOver, counted};
+use millstream::internal::{Owed, Rewind};
+use millstream::net::{Accept, CountedIo, Handle, PeerAddr};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::link::{Effects, Link, Now, Profile, Side};
+use super::net::Net;
+
+/// A socket of a simulated connection. Dropping it closes it.
+#[derive(Debug)]
+pub struct Socket {
+    end: End,
+}
+
+/// A side of a connection, without owning it.
+#[derive(Clone, Debug)]
+struct End {
+    net: Net,
+    link: u64,
+    side: Side,
+}
+
+impl Socket {
+    /// Returns the number of the connection.
+    pub fn link(&self) -> u64 {
+        self.end.link
+    }
+
+    /// Returns whether the connection was reset.
+    pub fn is_reset(&self) -> bool {
+        self.end.look(|link, side| link.is_reset(side)).unwrap_or(true)
+    }
+
+    /// Returns when the end of the peer's bytes, or its reset, has arrived, in milliseconds since the start.
+    pub fn ended_at(&self) -> Option<u64> {
+        self.end.look(|link, side| link.ended_at(side)).flatten()
+    }
+
+    /// Returns the bytes that have arrived and were not read.
+    pub fn unread(&self) -> usize {
+        Asked::unread(&self.end)
+    }
+
+    /// Resets the connection.
+    pub fn reset(self) {
+        Asked::reset(&self.end);
+    }
+
+    /// Vanishes: nothing arrives any more at either side.
+    pub fn vanish(self) {
+        self.end.net.cut(self.end.link);
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.end.change(Link::close);
+    }
+}
+
+impl End {
+    fn change<R>(&self, change: impl FnOnce(&mut Link, Side, &mut Effects) -> R) -> Option<R> {
+        self.net.with(self.link, |link, effects| change(link, self.side, effects))
+    }
+
+    fn look<R>(&self, look: impl FnOnce(&mut Link, Side) -> R) -> Option<R> {
+        self.change(|link, side, _| look(link, side))
+    }
+}
+
+/// What the kernel would answer.
+impl Asked for End {
+    fn unacknowledged(&self) -> usize {
+        self.look(|link, side| link.unacknowledged(side)).unwrap_or(0)
+    }
+
+    fn unread(&self) -> usize {
+        self.look(|link, side| link.unread(side)).unwrap_or(0)
+    }
+
+    fn poll_leaving(&self, cx: &mut Context<'_>) -> Poll<Leaving> {
+        let leaving = self.look(|link, side| match (link.has_ended(side), link.unread(side)) {
+            _ if link.is_reset(side) => Poll::Ready(Leaving::Gone),
+            (true, 0) => Poll::Ready(Leaving::Half),
+            (true, _) => Poll::Ready(Leaving::Unread),
+            (false, _) => {
+                link.wait_for_end(side, cx.waker());
+                Poll::Pending
+            }
+        });
+        leaving.unwrap_or(Poll::Ready(Leaving::Gone))
+    }
+
+    fn reset(&self) {
+        self.change(Link::reset);
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let most = buf.remaining();
+        let read = self.end.change(|link, side, effects| {
+            let read = link.read(side, most, effects);
+            if matches!(read, Now::Waits) {
+                link.wait_to_read(side, cx.waker());
+            }
+            read
+        });
+        match read.unwrap_or(Now::Reset) {
+            Now::Done(bytes) => {
+                buf.put_slice(&bytes);
+                Poll::Ready(Ok(()))
+            }
+            Now::Waits => Poll::Pending,
+            Now::Reset => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = self.end.change(|link, side, effects| {
+            let written = link.write(side, bufs, effects);
+            if matches!(written, Now::Waits) {
+                link.wait_to_write(side, cx.waker());
+            }
+            written
+        });
+        match written.unwrap_or(Now::Reset) {
+            Now::Done(Some(n)) => Poll::Ready(Ok(n)),
+            Now::Done(None) => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            Now::Waits => Poll::Pending,
+            Now::Reset => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.end.change(Link::shut_down);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The server's side of a connection, which the server asks as it asks the kernel about a socket of its own.
+#[derive(Debug)]
+pub struct ServerIo(CountedIo<Socket>);
+
+impl ServerIo {
+    fn inner(self: Pin<&mut Self>) -> Pin<&mut CountedIo<Socket>> {
+        Pin::new(&mut self.get_mut().0)
+    }
+}
+
+impl Seen for ServerIo {
+    fn seen(&self) -> Handle {
+        self.0.handle()
+    }
+}
+
+impl Rewind for ServerIo {
+    fn unread(&mut self, bytes: &[u8]) {
+        self.0.unread(bytes);
+    }
+}
+
+impl TakeOver for ServerIo {
+    fn count_writes(&mut self, owed: Arc<Owed>) {
+        self.0.count_writes(owed);
+    }
+}
+
+macro_rules! io {
+    ($read:path, $buf:ty, $write:path) => {
+        impl $read for ServerIo {
+            fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: $buf) -> Poll<io::Result<()>> {
+                <CountedIo<Socket> as $read>::poll_read(self.inner(), cx, buf)
+            }
+        }
+
+        impl $write for ServerIo {
+            fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+                <CountedIo<Socket> as $write>::poll_write(self.inner(), cx, buf)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bufs: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                <CountedIo<Socket> as $write>::poll_write_vectored(self.inner(), cx, bufs)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                <CountedIo<Socket> as $write>::poll_flush(self.inner(), cx)
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                <CountedIo<Socket> as $write>::poll_shutdown(self.inner(), cx)
+            }
+        }
+    };
+}
+io!(AsyncRead, &mut ReadBuf<'_>, AsyncWrite);
+io!(hyper::rt::Read, hyper::rt::ReadBufCursor<'_>, hyper::rt::Write);
+
+/// The address of a simulated client.
+#[derive(Clone, Copy, Debug)]
+pub struct SimAddr(IpAddr);
+
+impl PeerAddr for SimAddr {
+    fn ip(&self) -> Option<IpAddr> {
+        Some(self.0)
+    }
+}
+
+/// A listener for simulated connections.
+#[derive(Debug)]
+pub struct SimListener(Arc<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    connections: Mutex<VecDeque<(ServerIo, SimAddr)>>,
+    arrived: Notify,
+}
+
+impl Waiting {
+    fn connections(&self) -> MutexGuard<'_, VecDeque<(ServerIo, SimAddr)>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Accept for SimListener {
+    type Stream = ServerIo;
+    type Addr = SimAddr;
+
+    async fn accept(&self) -> io::Result<(ServerIo, SimAddr)> {
+        loop {
+            let arrived = self.0.arrived.notified();
+            if let Some(accepted) = self.0.connections().pop_front() {
+                return Ok(accepted);
+            }
+            arrived.await;
+        }
+    }
+}
+
+/// Connects to a [`SimListener`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct SimConnector {
+    net: Net,
+    waiting: Weak<Waiting>,
+}
+
+impl SimListener {
+    pub fn new(net: &Net) -> (Self, SimConnector) {
+        let waiting = Arc::default();
+        let connector = SimConnector { net: net.clone(), waiting: Arc::downgrade(&waiting) };
+        (Self(waiting), connector)
+    }
+}
+
+impl SimConnector {
+    /// Connects from an address, after the time that a handshake takes.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::ConnectionRefused` if the listener is gone.
+    pub async fn connect(&self, from: IpAddr, profile: Profile) -> io::Result<Socket> {
+        let wait = Duration::from_millis(profile.latency);
+        sleep(wait).await;
+        let waiting = self.waiting.upgrade().ok_or(io::ErrorKind::ConnectionRefused)?;
+        let link = self.net.open(profile);
+        let end = |side| End { net: self.net.clone(), link, side };
+        let server = Socket { end: end(Side::Server) };
+        waiting.connections().push_back((ServerIo(counted(server, Box::new(end(Side::Server)))), SimAddr(from)));
+        waiting.arrived.notify_one();
+        drop(waiting);
+        sleep(wait).await;
+        Ok(Socket { end: end(Side::Client) })
+    }
+}

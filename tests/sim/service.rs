@@ -1,0 +1,118 @@
+//! The service behind the simulated server. All of its bodies are in memory, and follow from the path.
+//!
+//! | path | response |
+//! |---|---|
+//! | `/fixed/TAG/LEN` | a body with a length |
+//! | `/stream/TAG/COUNT/LEN/GAP` | COUNT pieces of LEN bytes, one each GAP milliseconds |
+//! | `/torn/TAG/COUNT/LEN/GAP` | the same, with an error behind them |
+//! | `/late/TAG/MILLIS` | a small body, after a time |
+//! | `/events` | the events of a hub |
+//! | `/upload/TAG` | the length of the body of the request, and 500 if it ends early |
+//! | `/unread/TAG` | 413 at once; the body of the request is not read |
+//! | `/gone/TAG` | a small body; a task waits until the client has left |
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use hyper::{Request, Response, StatusCode};
+use millstream::server::{Connection, RequestBody};
+use millstream::sse::Hub;
+use testkit::http::{Answer, BoxError, boxed};
+use testkit::noise;
+use tokio::time::sleep;
+
+/// Longest body.
+const LONGEST: usize = 1 << 20;
+
+/// Returns the body of the response with this tag: a part of bytes that do not repeat.
+pub(crate) fn bytes_of(tag: u64, len: usize) -> Vec<u8> {
+    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
+    let from = (tag % 4_099) as usize;
+    NOISE.get_or_init(|| noise(LONGEST + 4_099))[from..from + len].to_vec()
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) hub: Hub,
+    /// Tasks that wait until a client has left.
+    pub(crate) waiting: Arc<AtomicUsize>,
+}
+
+/// Counts a waiting task until it ends.
+struct Waits(Arc<AtomicUsize>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Service {
+    pub(crate) async fn answer(self, request: Request<RequestBody>) -> Result<Answer, BoxError> {
+        let path = request.uri().path().to_owned();
+        let parts: Vec<&str> = path.split('/').skip(1).collect();
+        let number = |at: usize| parts.get(at).and_then(|part| part.parse::<u64>().ok()).unwrap_or(0);
+        let tag = number(1);
+        let small = || boxed(Full::new(Bytes::from(bytes_of(tag, 5))));
+        let body = match parts[0] {
+            "fixed" => boxed(Full::new(Bytes::from(bytes_of(tag, number(2) as usize)))),
+            kind @ ("stream" | "torn") => {
+                let (count, len, gap) = (number(2), number(3) as usize, Duration::from_millis(number(4)));
+                let all = bytes_of(tag, len * count as usize);
+                let torn = kind == "torn";
+                let pieces = stream::unfold((0, Bytes::from(all)), move |(at, mut rest)| async move {
+                    if at == count {
+                        return torn.then(|| (Err(io::Error::other("torn")), (at + 1, rest)));
+                    }
+                    if at > count {
+                        return None;
+                    }
+                    if !gap.is_zero() {
+                        sleep(gap).await;
+                    }
+                    let piece = rest.split_to(len.min(rest.len()));
+                    Some((Ok(Frame::data(piece)), (at + 1, rest)))
+                });
+                boxed(StreamBody::new(pieces))
+            }
+            "late" => {
+                sleep(Duration::from_millis(number(2))).await;
+                small()
+            }
+            "events" => return Ok(self.hub.subscribe(&request).map(boxed)),
+            "upload" => {
+                let body = request.into_body().collect().await?;
+                let mut response = Response::new(boxed(Full::new(body.to_bytes())));
+                response.headers_mut().insert("x-tag", tag.into());
+                return Ok(response);
+            }
+            "unread" => {
+                let mut response = Response::new(small());
+                *response.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
+                response.headers_mut().insert("x-tag", tag.into());
+                return Ok(response);
+            }
+            "gone" => {
+                let connection = request.extensions().get::<Connection>().expect("a connection").clone();
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let waits = Waits(Arc::clone(&self.waiting));
+                tokio::spawn(async move {
+                    connection.gone().await;
+                    drop(waits);
+                });
+                small()
+            }
+            _ => boxed(StreamBody::new(stream::empty::<Result<Frame<Bytes>, Infallible>>())),
+        };
+        let mut response = Response::new(body);
+        response.headers_mut().insert("x-tag", tag.into());
+        Ok(response)
+    }
+}

@@ -1,0 +1,289 @@
+//! A server with its clients, from a seed to the end, and what is counted to zero behind it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use millstream::server::{Drained, Limits};
+use millstream::sse::{Event, Hub};
+use testkit::serving::serve;
+use testkit::sim::{Dice, Net, Profile, SimConnector, SimListener};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use tower::service_fn;
+
+use crate::answer::{Pace, Wire};
+use crate::client;
+use crate::service::{Service, bytes_of};
+
+/// Time by which a limit may take effect late: a second, and the time that a connection then has to end.
+pub(crate) const LATE: u64 = 1_600;
+/// Time without a byte after which a connection that drains is idle.
+pub(crate) const IDLE_IN_DRAIN: u64 = 250;
+/// Longer than what is left of a connection whose client has left: a server discards bytes for 30 s.
+const PATIENCE: Duration = Duration::from_secs(400);
+/// Connections that are allowed.
+const PLACES: usize = 200;
+
+/// The limits of a server, in milliseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) head_time: u64,
+    pub(crate) keep_alive: u64,
+    pub(crate) write_stall: u64,
+    pub(crate) body_progress: u64,
+    pub(crate) half_close: u64,
+    pub(crate) deadline: u64,
+    buffer: usize,
+    takes_over: bool,
+    /// Whether days pass in which little happens, on connections that are kept for as long.
+    pub(crate) is_calm: bool,
+}
+
+impl Terms {
+    fn choose(mut dice: Dice) -> Self {
+        let is_calm = dice.chance(10);
+        Self {
+            head_time: *dice.pick(&[10_000, 2_000]),
+            keep_alive: if is_calm { 50_000_000 } else { *dice.pick(&[75_000, 20_000, 6_000]) },
+            write_stall: *dice.pick(&[30_000, 5_000]),
+            body_progress: *dice.pick(&[30_000, 6_000]),
+            half_close: *dice.pick(&[1_000, 5_000]),
+            deadline: *dice.pick(&[10_000, 30_000]),
+            buffer: *dice.pick(&[64 << 10, 8 << 10]),
+            takes_over: dice.chance(80),
+            is_calm,
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let millis = Duration::from_millis;
+        Limits::default()
+            .head_time(millis(self.head_time))
+            .keep_alive(millis(self.keep_alive))
+            .write_stall(millis(self.write_stall))
+            .body_progress(millis(self.body_progress))
+            .half_close(millis(self.half_close))
+            .buffer(self.buffer)
+            .connections(PLACES)
+            .per_address(PLACES)
+            .body(u64::MAX)
+            // These draw random times, which the seed does not choose.
+            .drain_spread(Duration::ZERO)
+            .retry_after(Duration::from_secs(1))
+            .trim_heap(false)
+    }
+}
+
+/// What the clients of a server share.
+pub(crate) struct World {
+    pub(crate) net: Net,
+    pub(crate) connector: SimConnector,
+    pub(crate) terms: Terms,
+    /// Milliseconds after which clients begin nothing.
+    pub(crate) ends_at: u64,
+    /// When the server was told to drain.
+    drained_at: AtomicU64,
+    /// When each event of the hub was sent.
+    pub(crate) published: Mutex<Vec<u64>>,
+    faults: Mutex<Vec<String>>,
+    tags: AtomicU64,
+}
+
+impl World {
+    /// Returns when the server was told to drain, if it was.
+    pub(crate) fn drained_at(&self) -> Option<u64> {
+        Some(self.drained_at.load(Ordering::Relaxed)).filter(|&at| at < u64::MAX)
+    }
+
+    /// Returns a number for a request, which no other request has.
+    pub(crate) fn tag(&self) -> u64 {
+        self.tags.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Records something that must not happen.
+    pub(crate) fn fault(&self, link: u64, what: impl fmt::Display) {
+        let now = self.net.now();
+        self.net.note(link, "fault", 0);
+        self.faults.lock().unwrap().push(format!("at {now} ms, connection {link}: {what}"));
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.net.now() >= self.ends_at
+    }
+}
+
+/// What became of a seed.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) hash: u64,
+    pub(crate) events: u64,
+    pub(crate) requests: u64,
+    pub(crate) connection_hours: f64,
+    pub(crate) faults: Vec<String>,
+    pub(crate) text: Option<String>,
+}
+
+/// Runs everything that follows from `seed`.
+pub(crate) fn run(seed: u64, keeps_text: bool) -> Outcome {
+    // No driver for I/O: nothing here has a socket of the kernel.
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(live(Dice::new(seed), keeps_text))
+}
+
+async fn live(dice: Dice, keeps_text: bool) -> Outcome {
+    let tasks_before = tasks();
+    let net = Net::start(dice.fork(1), keeps_text);
+    let terms = Terms::choose(dice.fork(2));
+    let (listener, connector) = SimListener::new(&net);
+    let hub = Hub::builder().retry(Duration::from_secs(2)).build();
+    let service = Service { hub: hub.clone(), waiting: Arc::default() };
+    let waiting = Arc::clone(&service.waiting);
+    let (drains, drain) = oneshot::channel::<()>();
+    let server = serve(listener, service_fn(move |request| service.clone().answer(request)))
+        .limits(terms.limits())
+        .takeover(terms.takes_over)
+        .drain(drain, Duration::from_millis(terms.deadline));
+    let server = tokio::spawn(server);
+
+    let mut dice = dice.fork(3);
+    let (span, most) = match terms.is_calm {
+        true => (dice.in_range(40_000_000..=170_000_000), 80),
+        false => (10_000 + dice.of_any_size(1..=3_600_000), 24),
+    };
+    let world = Arc::new(World {
+        net: net.clone(),
+        connector,
+        terms,
+        ends_at: span,
+        drained_at: AtomicU64::new(u64::MAX),
+        published: Mutex::default(),
+        faults: Mutex::default(),
+        tags: AtomicU64::new(1),
+    });
+    let clients: Vec<_> = (0..dice.in_range(2..=most))
+        .map(|number| tokio::spawn(client::live(Arc::clone(&world), dice.fork(number), number)))
+        .collect();
+    let publisher = tokio::spawn(publish(Arc::clone(&world), hub.clone(), dice.fork(100)));
+
+    // Half of the servers drain while their clients are busy.
+    let drained = if dice.chance(50) {
+        net.until(dice.in_range(span / 4..=span)).await;
+        drain_now(&world, drains);
+        let drained = drained(&world, server).await;
+        finish(&world, clients).await;
+        drained
+    } else {
+        finish(&world, clients).await;
+        sleep(PATIENCE).await;
+        let probes = probe(&world).await;
+        drain_now(&world, drains);
+        let drained = drained(&world, server).await;
+        drop(probes);
+        if let Some(Drained { aborted: 1.., .. }) = drained {
+            world.fault(0, format_args!("idle connections were cut off: {drained:?}"));
+        }
+        drained
+    };
+    publisher.abort();
+    let _ = publisher.await;
+    if let Some(drained) = drained {
+        net.note(0, "drained", drained.duration.as_millis() as u64);
+        if drained.connections != drained.finished + drained.notified + drained.aborted {
+            world.fault(0, format_args!("{drained:?} is not a sum"));
+        }
+    }
+    drop(hub);
+    sleep(PATIENCE).await;
+    // The task of the network is left.
+    for (what, left) in [
+        ("tasks", tasks() - tasks_before - 1),
+        ("connections", net.links()),
+        ("tasks that wait until a client has left", waiting.load(Ordering::Relaxed)),
+    ] {
+        if left > 0 {
+            world.fault(0, format_args!("{left} {what} are left"));
+        }
+    }
+    let faults = std::mem::take(&mut *world.faults.lock().unwrap());
+    let connection_hours = net.connection_hours();
+    net.trace(|trace| Outcome {
+        hash: trace.hash(),
+        events: trace.events(),
+        requests: world.tags.load(Ordering::Relaxed) - 1,
+        connection_hours,
+        faults,
+        text: trace.text().map(str::to_owned),
+    })
+}
+
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+fn drain_now(world: &World, drains: oneshot::Sender<()>) {
+    world.drained_at.store(world.net.now(), Ordering::Relaxed);
+    world.net.note(0, "drain", 0);
+    drains.send(()).expect("a server that waits for the signal");
+}
+
+async fn drained(world: &World, server: tokio::task::JoinHandle<std::io::Result<Drained>>) -> Option<Drained> {
+    let patience = Duration::from_millis(world.terms.deadline + LATE);
+    match timeout(patience, server).await {
+        Ok(drained) => Some(drained.expect("no panic").expect("no error")),
+        Err(_) => {
+            world.fault(0, "the server has not ended at its deadline");
+            None
+        }
+    }
+}
+
+async fn finish(world: &World, clients: Vec<tokio::task::JoinHandle<()>>) {
+    for client in clients {
+        if timeout(PATIENCE * 1_000, client).await.map(|ended| ended.expect("no panic")).is_err() {
+            world.fault(0, "a client does not end");
+        }
+    }
+}
+
+/// Takes all places at once: none may be taken by a connection that has ended.
+async fn probe(world: &World) -> Vec<Wire> {
+    let mut wires = Vec::new();
+    for _ in 0..PLACES {
+        let socket = world.connector.connect(IpAddr::from([192, 0, 2, 1]), Profile::default()).await;
+        let mut wire = Wire::new(socket.expect("a server that listens"), Pace::FAST);
+        let tag = world.tag();
+        let _ = wire.send(format!("GET /fixed/{tag}/5 HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
+        match wire.head().await {
+            Ok(head) if head.status == 200 => {
+                let body = wire.body(&head).await;
+                if body.bytes != bytes_of(tag, 5) {
+                    world.fault(wire.io.link(), "a wrong body");
+                }
+            }
+            other => world.fault(wire.io.link(), format_args!("a place is not free: {other:?}")),
+        }
+        wires.push(wire);
+    }
+    wires
+}
+
+/// Sends events until the end of the clients.
+async fn publish(world: Arc<World>, hub: Hub, mut dice: Dice) {
+    let pause = world.ends_at / 1_000 + dice.of_any_size(20..=20_000);
+    while !world.is_over() {
+        sleep(Duration::from_millis(dice.in_range(1..=pause))).await;
+        let mut published = world.published.lock().unwrap();
+        let number = published.len() as u64;
+        published.push(world.net.now());
+        hub.send(Event::new().data(event(number))).expect("an event that fits");
+    }
+}
+
+/// Returns the data of an event.
+pub(crate) fn event(number: u64) -> String {
+    format!("{number} {}", "x".repeat((number * 37 % 300) as usize))
+}
