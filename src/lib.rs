@@ -168,6 +168,8 @@ pub mod internal {
     pub use crate::server::request::{Host, Name, status_of};
     #[cfg(feature = "server")]
     pub use crate::server::response::{Framing, is_events, is_plain_events, takes_comments};
+    #[cfg(feature = "sse")]
+    pub use crate::spread::Draws;
     /// Who the client of a request is.
     #[cfg(feature = "server")]
     pub mod identity {
@@ -199,7 +201,7 @@ pub mod internal {
     /// Hubs over events that their user keeps.
     #[cfg(feature = "sse")]
     pub mod kept {
-        pub use crate::sse::hub::kept::{Asked, KeptHub, KeptReader, encode, id_of, number_of, refusal, with_id};
+        pub use crate::sse::hub::kept::{Asked, KeptHub, KeptReader, encode, id_of, next_of, refusal, with_id};
         pub use crate::sse::ring::Keeper;
     }
 

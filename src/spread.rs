@@ -63,13 +63,14 @@ const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Draws times from a range. A clone begins anew.
 #[derive(Debug)]
-pub(crate) struct Draws {
+pub struct Draws {
     spread: Spread,
     next: AtomicU64,
 }
 
 impl Draws {
-    pub(crate) fn new(spread: impl Into<Spread>) -> Self {
+    /// Draws from `spread`, from a random start.
+    pub fn new(spread: impl Into<Spread>) -> Self {
         // The hasher keys are random for each process and differ between calls.
         Self::seeded(spread, RandomState::new().hash_one(0))
     }
@@ -87,12 +88,13 @@ impl Draws {
         self.next.fetch_add(STEP, Ordering::Relaxed)
     }
 
-    pub(crate) fn draw(&self) -> Duration {
+    /// Draws the next time.
+    pub fn draw(&self) -> Duration {
         self.spread.at(self.place())
     }
 
     /// Draws whole seconds, at least 1, for `Retry-After`. The bounds are rounded up.
-    pub(crate) fn draw_seconds(&self) -> u64 {
+    pub fn draw_seconds(&self) -> u64 {
         let seconds = |time: Duration| time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).max(1);
         let (least, most) = (seconds(self.spread.least), seconds(self.spread.most));
         least + ((u128::from(most - least + 1) * u128::from(self.place())) >> 64) as u64

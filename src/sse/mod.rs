@@ -8,6 +8,7 @@
 //! | build an event | [`Event`] |
 //! | keep events over restarts | [`log::Log`], `log::disk::Disk` (features `fs` and `sse`) |
 //! | share events with other processes | [`log::Log`], `Redis` of the crate `millstream-redis` |
+//! | send several streams in one response | `Topics` of the crate `millstream-topics`, [`Hub::position`] |
 //! | keep any other event stream alive | [`KeepAlive`], `KeepAliveLayer` of the crate `millstream-layers` |
 //! | read how many readers there are | [`HubStats`] |
 //!

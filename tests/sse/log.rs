@@ -397,3 +397,29 @@ fn a_reader_that_is_ahead_of_a_gap_is_told_with_the_next_event() {
     let seen = reader.read();
     assert_eq!((seen[0].reason(), seen[1].data.as_str(), seen.len()), ("lost", "13", 2));
 }
+
+#[test]
+fn the_position_of_a_hub_with_a_log_is_one_of_the_log_or_its_own_start() {
+    let world = Arc::new(Mutex::new(World { page: 7, ..World::default() }));
+    let mut node = Node::new(&world, 10);
+    // Before the log has started, and while it is empty, nothing else can name the place before the first event.
+    let early = node.hub.position();
+    let mut reader = subscribe(&node, Some(&early));
+    assert!(reader.read().is_empty());
+    node.start(&world.lock().unwrap());
+    assert_eq!(node.hub.position(), early);
+    world.lock().unwrap().len = 3;
+    node.deliver(&world.lock().unwrap(), 3);
+    assert_eq!(reader.data(), ["0", "1", "2"]);
+    assert_eq!(subscribe(&node, Some(&early)).data(), ["0", "1", "2"], "no gap");
+    assert_eq!(node.hub.position(), "2-0");
+    node.sink.gap(Some(1));
+    assert_eq!(node.hub.position(), "2-0", "a gap belongs to the event before it");
+    // Once the first event is gone, the start is an unknown id.
+    world.lock().unwrap().len = 20;
+    node.next = 4;
+    node.deliver(&world.lock().unwrap(), u64::MAX);
+    assert_eq!(subscribe(&node, Some(&early)).read()[0].reason(), "expired");
+    let (_world, node) = started(5, 10);
+    assert_eq!(node.hub.position(), "4-0", "where the log has started");
+}

@@ -342,3 +342,38 @@ fn what_a_reader_gets_does_not_depend_on_when_others_read() {
     // All in one frame, not those that the other got in one, and then a gap.
     assert_eq!(late.data(), ["1", "2", "3", "4", "5", "6", "7"]);
 }
+
+#[test]
+fn a_reader_that_comes_later_with_the_position_of_a_hub_misses_nothing() {
+    let hub = Hub::builder().replay(4).queue(4).build();
+    let start = hub.position();
+    assert_eq!(subscribe(&hub, Some(&start)).data(), [""; 0]);
+    send(&hub, 0);
+    let (one, given) = (hub.position(), Event::new().id("mine").data("1"));
+    hub.send(given).unwrap();
+    assert_eq!(hub.position(), "mine");
+    assert_eq!(subscribe(&hub, Some(&start)).data(), ["0", "1"], "no gap");
+    assert_eq!(subscribe(&hub, Some(&one)).data(), ["1"]);
+    (2..5).for_each(|n| send(&hub, n));
+    assert_eq!(subscribe(&hub, Some("mine")).data(), ["2", "3", "4"]);
+    assert_eq!(subscribe(&hub, Some(&hub.position())).data(), [""; 0]);
+    // The first event is gone.
+    let seen = subscribe(&hub, Some(&start)).read();
+    assert_eq!((seen[0].reason(), seen[0].missed(), seen.len()), ("expired", Some(1), 5));
+    // Nor is it the start of another hub, or of a text that only looks like it.
+    for foreign in [Hub::new().position(), start.to_uppercase(), format!("0{start}"), "-start".to_owned()] {
+        assert_eq!(subscribe(&hub, Some(&foreign)).read()[0].missed(), None, "{foreign}");
+    }
+}
+
+#[test]
+fn the_position_of_a_hub_survives_its_events() {
+    let hub = Hub::builder().replay_age(std::time::Duration::ZERO).build();
+    send(&hub, 0);
+    let numbered = hub.position();
+    assert_eq!(subscribe(&hub, Some(&numbered)).data(), [""; 0], "the ring is empty now");
+    assert_eq!(hub.position(), numbered);
+    hub.send(Event::new().id("mine")).unwrap();
+    assert_eq!(subscribe(&hub, Some("mine")).data(), [""; 0]);
+    assert_eq!(hub.position(), "mine");
+}

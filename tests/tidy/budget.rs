@@ -7,17 +7,18 @@ use super::lex::{code, line_of};
 /// Code lines of each package: no tests, no comments, no blank lines. A change that needs more raises the number in the
 /// same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 39_263),
+    ("src", 39_308),
     ("crates/frames/src", 1_000),
     ("crates/layers/src", 2_095),
     ("crates/proxy/src", 3_193),
     ("crates/proxy-protocol/src", 738),
     ("crates/redis/src", 1_761),
     ("crates/resumable/src", 2_226),
+    ("crates/topics/src", 1_403),
 ];
 
 /// Lines of `tests/api.txt`.
-pub(crate) const PUBLIC_ITEMS: usize = 1_932;
+pub(crate) const PUBLIC_ITEMS: usize = 1_933;
 
 /// Returns the code lines of a package. `files` are its paths and texts.
 pub(crate) fn lines(files: &[(String, String)]) -> usize {

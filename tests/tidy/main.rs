@@ -417,6 +417,7 @@ fn no_files_import_each_other_in_a_circle() {
         "crates/proxy-protocol/src",
         "crates/redis/src",
         "crates/resumable/src",
+        "crates/topics/src",
     ] {
         let circles = circles::circles(&files(dir, &[".rs"]));
         found.extend(circles.iter().map(|circle| format!("{dir}: {}", circle.join(" "))));

@@ -24,9 +24,11 @@ pub(crate) struct Batch {
 }
 
 impl KeptStream {
-    /// Returns the log, and what wakes its task. `None` for a stream without a log.
+    /// Returns the log, and what wakes its task. `None` for a stream without a log, or one that has ended.
     pub(crate) fn log(&self) -> Option<(Arc<dyn StreamLog>, Arc<Notify>)> {
-        self.state().logged.as_ref().map(|logged| (Arc::clone(&logged.log), Arc::clone(&logged.changed)))
+        let state = self.state();
+        let logged = state.logged.as_ref()?;
+        Some((Arc::clone(logged.log.as_ref()?), Arc::clone(&logged.changed)))
     }
 
     /// Returns the claim, if this instance writes.

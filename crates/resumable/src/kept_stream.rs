@@ -63,6 +63,7 @@ pub(crate) struct Ended {
     end: StreamEnd,
     hub: Option<KeptHub>,
     producer: Option<AbortHandle>,
+    _log: Option<Arc<dyn StreamLog>>,
 }
 
 impl KeptStream {
@@ -171,7 +172,8 @@ impl KeptStream {
         if let Some(hub) = &state.hub {
             hub.finish();
         }
-        Ended { end, hub: state.hub.clone(), producer: state.producer.take() }
+        let log = state.logged.as_mut().and_then(|logged| logged.log.take());
+        Ended { end, hub: state.hub.clone(), producer: state.producer.take(), _log: log }
     }
 
     pub(crate) fn announce(&self, ended: Ended) {
@@ -297,9 +299,9 @@ impl StreamState {
     /// Returns the number of the first event behind the id `last`, and whether the id is not of this stream.
     fn place(&self, epoch: u32, last: Option<&str>) -> Result<(u64, bool), StreamError> {
         let head = self.store.next();
-        let place = match last.map(|id| kept::number_of(epoch, id)) {
+        let place = match last.map(|id| kept::next_of(epoch, id)) {
             None => (0, false),
-            Some(Some(number)) if number < head => (number + 1, false),
+            Some(Some(next)) if next <= head => (next, false),
             Some(_) => (0, true),
         };
         match self.end {

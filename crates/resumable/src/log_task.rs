@@ -41,7 +41,7 @@ pub(crate) struct LogTask {
 }
 
 impl LogTask {
-    /// Returns `None` for a stream without a log.
+    /// Returns `None` for a stream without a log, or one that has ended.
     pub(crate) fn new(stream: &Arc<KeptStream>) -> Option<Self> {
         let (log, changed) = stream.log()?;
         Some(Self { stream: Arc::clone(stream), log, changed })

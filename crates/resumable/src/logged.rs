@@ -10,7 +10,8 @@ use crate::stream_log::StreamLog;
 
 /// The part of a stream that its log does not have yet.
 pub(crate) struct Logged {
-    pub(crate) log: Arc<dyn StreamLog>,
+    /// Until the stream has ended, which releases the claim.
+    pub(crate) log: Option<Arc<dyn StreamLog>>,
     /// Wakes the task of the log.
     pub(crate) changed: Arc<Notify>,
     /// The claim, at the instance that writes.
@@ -29,7 +30,7 @@ pub(crate) struct Logged {
 impl Logged {
     pub(crate) fn new(log: Arc<dyn StreamLog>) -> Self {
         Self {
-            log,
+            log: Some(log),
             changed: Arc::default(),
             token: None,
             resumed_from: 0,

@@ -21,7 +21,7 @@ use crate::log_task::{LogTask, catch_up};
 use crate::owner::Owner;
 use crate::reaper;
 use crate::sender::{Producing, Running, StreamSender};
-use crate::stream_log::{StreamLog, StreamLogError, StreamLogs};
+use crate::stream_log::{StreamLog, StreamLogs};
 use crate::table::{StreamsShared, StreamsStats};
 
 /// Number of streams that are found or opened at a time.
@@ -236,11 +236,11 @@ impl Instance {
     async fn open(&self, name: Arc<[u8]>) -> Result<(Arc<KeptStream>, bool), SharedError> {
         let file = hex(&name);
         let turn = self.turn(&file).await;
+        if let Some(here) = self.complete(&name) {
+            return Ok((settled(here, turn).await, false));
+        }
         let options = &self.streams.setup.options;
-        let mut found = match self.found(name, &file, Some(options.age + options.ttl)).await? {
-            Ok(here) => return Ok((settled(here, turn).await, false)),
-            Err(found) => found,
-        };
+        let mut found = self.found(name, &file, Some(options.age + options.ttl)).await?;
         let token = found.log.claim().await?;
         if token.is_none() {
             found.log.beat(None, true).await?;
@@ -250,67 +250,55 @@ impl Instance {
         if let Some(token) = starts {
             found.stream.promote(token);
         }
-        self.add(&mut found);
-        Ok((Arc::clone(&found.stream), starts.is_some()))
+        Ok((self.add(&mut found), starts.is_some()))
     }
 
     async fn find(&self, name: Arc<[u8]>) -> Result<Arc<KeptStream>, SharedError> {
         let file = hex(&name);
         let turn = self.turn(&file).await;
-        let mut found = match self.found(name, &file, None).await? {
-            Ok(here) => return Ok(settled(here, turn).await),
-            Err(found) => found,
-        };
+        if let Some(here) = self.complete(&name) {
+            return Ok(settled(here, turn).await);
+        }
+        let mut found = self.found(name, &file, None).await?;
         // Before the events are read, so that the stream is not abandoned meanwhile.
         found.log.beat(None, true).await?;
         catch_up(&found.stream, &*found.log).await?;
-        self.add(&mut found);
-        Ok(Arc::clone(&found.stream))
+        Ok(self.add(&mut found))
     }
 
     async fn turn(&self, file: &str) -> MutexGuard<'_, ()> {
-        let turn = file.bytes().take(8).fold(0, |sum, digit| sum * 31 + usize::from(digit));
+        let turn = usize::from_str_radix(&file[..2], 16).unwrap_or_default();
         self.turns[turn % TURNS].lock().await
     }
 
-    /// Returns the stream that is here completely, `Ok`, or one that has to be read from its log, `Err`.
-    async fn found(
-        &self,
-        name: Arc<[u8]>,
-        file: &str,
-        create: Option<Duration>,
-    ) -> Result<Result<Arc<KeptStream>, Found>, SharedError> {
-        if let Some(stream) = self.kept(&name) {
-            return match stream.log() {
-                Some((log, _)) if stream.token().is_none() && stream.end().is_none() => {
-                    Ok(Err(Found { stream, log, is_new: false }))
-                }
-                _ => Ok(Ok(stream)),
-            };
+    /// Returns a stream whose log has nothing more: it has ended, or is written here.
+    fn complete(&self, name: &[u8]) -> Option<Arc<KeptStream>> {
+        self.kept(name).filter(|stream| stream.token().is_some() || stream.end().is_some())
+    }
+
+    /// Returns a stream that another instance writes, or none. Creates its log if it has none.
+    async fn found(&self, name: Arc<[u8]>, file: &str, create: Option<Duration>) -> Result<Found, SharedError> {
+        if let Some((stream, (log, _))) = self.kept(&name).and_then(|stream| Some((Arc::clone(&stream), stream.log()?)))
+        {
+            return Ok(Found { stream, log, is_new: false });
         }
         if self.streams.table().len() >= self.streams.setup.options.streams {
             return Err(StreamError::Full.into());
         }
-        let log = match self.logs.open(file, create).await? {
-            Some(log) => log,
-            None if create.is_none() => return Err(StreamError::NotFound.into()),
-            None => return Err(StreamLogError::Gone.into()),
-        };
+        let log = self.logs.open(file, create).await?.ok_or(StreamError::NotFound)?;
         let stream = Arc::new(KeptStream::new(&self.streams.setup, name, Some(Arc::clone(&log))));
-        Ok(Err(Found { stream, log, is_new: true }))
+        Ok(Found { stream, log, is_new: true })
     }
 
     /// Adds a new stream to the table, and starts its task. Called inside of a runtime.
-    fn add(&self, found: &mut Found) {
-        if !std::mem::take(&mut found.is_new) {
-            return;
+    fn add(&self, found: &mut Found) -> Arc<KeptStream> {
+        if std::mem::take(&mut found.is_new) {
+            self.streams.table().add(&found.stream);
+            let runtime = Handle::current();
+            reaper::watch(&self.streams, &runtime);
+            drop(LogTask::new(&found.stream).map(|task| runtime.spawn(task.run())));
         }
-        self.streams.table().add(&found.stream);
-        let runtime = Handle::current();
-        reaper::watch(&self.streams, &runtime);
-        if let Some(task) = LogTask::new(&found.stream) {
-            drop(runtime.spawn(task.run()));
-        }
+        Arc::clone(&found.stream)
     }
 }
 

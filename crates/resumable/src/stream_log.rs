@@ -47,8 +47,8 @@ pub trait StreamLog: Send + Sync + fmt::Debug + 'static {
     /// id of an earlier stream with the same name is recognised.
     fn epoch(&self) -> u32;
 
-    /// Claims the log for writing. Returns the token of the claim; `None` if another instance has a claim that has not
-    /// expired, or if the log has an end. Each token is used once in the life of the log.
+    /// Claims the log for writing. Returns the token of the claim; `None` if there is a claim that has not expired, also
+    /// of this instance, or if the log has an end. Each token is used once in the life of the log.
     ///
     /// # Errors
     ///

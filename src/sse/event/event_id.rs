@@ -9,7 +9,14 @@ pub struct EventId(Id);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Id {
-    Numbered { epoch: u32, number: u64 },
+    Numbered {
+        epoch: u32,
+        number: u64,
+    },
+    /// The id before the first event.
+    Start {
+        epoch: u32,
+    },
     Given(Arc<str>),
     ByLog,
 }
@@ -19,13 +26,19 @@ impl EventId {
         Self(Id::Numbered { epoch, number })
     }
 
-    /// Returns the number of the id `id`, if it is one of this `epoch`.
-    pub(in crate::sse) fn number_of(epoch: u32, id: &str) -> Option<u64> {
+    pub(in crate::sse) fn start(epoch: u32) -> Self {
+        Self(Id::Start { epoch })
+    }
+
+    /// Returns the number of the event behind the id `id`, if it is one of this `epoch`.
+    pub(in crate::sse) fn next_of(epoch: u32, id: &str) -> Option<u64> {
         let (prefix, number) = id.split_once('-')?;
+        let (next, ours) = match number {
+            "start" => (0, Self::start(epoch)),
+            _ => number.parse::<u64>().ok().and_then(|n| Some((n.checked_add(1)?, Self::numbered(epoch, n))))?,
+        };
         // Only the exact text is valid: neither `+1` nor `01`.
-        let number = number.parse().ok()?;
-        let is_ours = u32::from_str_radix(prefix, 16).ok()? == epoch && Self::numbered(epoch, number).to_string() == id;
-        is_ours.then_some(number)
+        (u32::from_str_radix(prefix, 16).ok()? == epoch && ours.to_string() == id).then_some(next)
     }
 
     pub(in crate::sse) fn given(id: Arc<str>) -> Self {
@@ -46,6 +59,7 @@ impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Id::Numbered { epoch, number } => write!(f, "{epoch:08x}-{number}"),
+            Id::Start { epoch } => write!(f, "{epoch:08x}-start"),
             Id::Given(id) => f.write_str(id),
             Id::ByLog => f.write_str("assigned by the log"),
         }

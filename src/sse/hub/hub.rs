@@ -219,6 +219,26 @@ impl Hub {
         self.seat(last, None).map(EventBody::new)
     }
 
+    /// Returns the id of the newest event, for a reader that subscribes with it later and misses no event sent
+    /// meanwhile. Before the first event it is an id that only this hub knows: with it, a reader gets the first event.
+    ///
+    /// ```
+    /// use millstream::sse::{Event, Hub};
+    ///
+    /// let hub = Hub::new();
+    /// let position = hub.position();
+    /// let sent = hub.send(Event::new().data("sent before the reader came"))?;
+    /// // Begins with this event.
+    /// let reader = hub.subscribe_from(Some(&position))?;
+    /// assert_eq!(sent.id(), Some(hub.position()));
+    /// # drop(reader);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn position(&self) -> String {
+        self.shared().newest().to_string()
+    }
+
     fn seat(&self, last: Option<&str>, deflater: Option<&Arc<Deflater>>) -> Result<SeatState, SubscribeError> {
         let permit = self.shared().enter()?;
         let last = last.filter(|id| request::is_id(self.shared(), id));

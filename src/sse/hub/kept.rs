@@ -152,7 +152,7 @@ pub fn id_of(epoch: u32, number: u64) -> EventId {
     EventId::numbered(epoch, number)
 }
 
-/// Returns the number of the id `id`, if it is one of this `epoch`.
-pub fn number_of(epoch: u32, id: &str) -> Option<u64> {
-    EventId::number_of(epoch, id)
+/// Returns the number of the event behind the id `id`, if it is one of this `epoch`.
+pub fn next_of(epoch: u32, id: &str) -> Option<u64> {
+    EventId::next_of(epoch, id)
 }

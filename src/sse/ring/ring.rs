@@ -132,6 +132,18 @@ impl Ring {
         EventId::numbered(self.epoch, self.head())
     }
 
+    /// Returns the id behind which the next event follows.
+    pub(super) fn newest(&self) -> EventId {
+        // A gap belongs to the entry before it.
+        let mut events = self.entries.iter().rev().filter(|entry| !matches!(entry.name, Name::Gap));
+        let given = events.next().map_or(self.floor.as_ref(), |newest| newest.name.given());
+        match (given, self.head().checked_sub(1)) {
+            (Some(id), _) => EventId::given(Arc::clone(id)),
+            (None, Some(number)) => EventId::numbered(self.epoch, number),
+            (None, None) => EventId::start(self.epoch),
+        }
+    }
+
     /// Adds an entry, and drops entries beyond the limits, but none from `keep` on.
     pub(in crate::sse) fn push(&mut self, bytes: Bytes, name: Name, at: Instant, keep: u64) {
         if let Name::Given(id) = &name {
@@ -181,10 +193,10 @@ impl Ring {
         if self.floor.as_deref() == Some(id) {
             return (self.base, None);
         }
-        match EventId::number_of(self.epoch, id) {
-            Some(number) if number < self.head() => {
-                let missed = self.base.saturating_sub(number + 1);
-                (self.base.max(number + 1), (missed > 0).then(|| Gap::expired(Some(missed))))
+        match EventId::next_of(self.epoch, id) {
+            Some(next) if next <= self.head() => {
+                let missed = self.base.saturating_sub(next);
+                (self.base.max(next), (missed > 0).then(|| Gap::expired(Some(missed))))
             }
             _ => (self.base, Some(Gap::expired(None))),
         }
@@ -194,6 +206,10 @@ impl Ring {
     pub(super) fn place_by(&self, order: impl Fn(&str, &str) -> Option<Ordering>, id: &str) -> ResumePlace {
         let unknown = ResumePlace::At(self.base, Some(Gap::expired(None)));
         let oldest = ResumePlace::At(self.base, self.lost.then(|| Gap::lost(None)));
+        // The log does not know this id. Nothing that the hub has had is gone if the first entry is there.
+        if self.base == 0 && EventId::next_of(self.epoch, id) == Some(0) {
+            return oldest;
+        }
         match self.floor.as_ref().map(|floor| (order(id, floor), floor)) {
             Some((None, _)) => return unknown,
             Some((Some(Ordering::Less), floor)) => return ResumePlace::Before(Arc::clone(floor)),

@@ -96,6 +96,10 @@ impl HubShared {
         self.head.load(Ordering::Acquire)
     }
 
+    pub(in crate::sse) fn newest(&self) -> EventId {
+        self.state().ring.newest()
+    }
+
     pub(in crate::sse) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -167,8 +171,7 @@ impl HubShared {
                 self.groups.wake();
                 // There may be room for other senders too.
                 self.room.notify_waiters();
-                // If another sender takes the room, the wait for the remaining readers starts again.
-                deadline = None;
+                deadline = None; // If another sender takes the room, the wait for the other readers starts again.
             }
         }
     }
@@ -311,8 +314,7 @@ impl HubShared {
         })
     }
 
-    /// As [`read`](Self::read), for many readers one after another. The events of a frame are in `frames`, where the
-    /// readers of the same form at the same position find them without the lock.
+    /// As [`read`](Self::read), for many readers: those of one form at one position find the frame in `frames`, unlocked.
     pub(in crate::sse) fn read_shared(
         &self,
         cursor: &mut Cursor,

@@ -57,8 +57,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 ///
 /// # Cost
 ///
-/// Events that are sent while a write runs are in the next write. Each stream at each instance has one descriptor while
-/// it is in memory. An instance that has readers and does not write looks at the length of the file 40 times in a
+/// Events that are sent while a write runs are in the next write. Each stream at each instance has one descriptor until
+/// its end. An instance that has readers and does not write looks at the length of the file 40 times in a
 /// second.
 #[derive(Clone, Debug)]
 pub struct DiskStreams(Arc<StreamsDirectory>);

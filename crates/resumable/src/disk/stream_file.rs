@@ -37,7 +37,7 @@ const START: Place = Place { number: 0, offset: HEADER };
 #[derive(Debug, Default)]
 struct Claim {
     token: u64,
-    /// The end of the records, while the file is locked.
+    /// The end of the records, once the file is locked.
     tail: Option<Place>,
     has_end: bool,
 }
@@ -68,7 +68,7 @@ impl StreamFile {
 
     pub(super) fn claim(&self) -> LogResult<Option<u64>> {
         let mut claim = lock(&self.claim);
-        if !try_lock(&self.file)? {
+        if claim.tail.is_some() || !try_lock(&self.file)? {
             return Ok(None);
         }
         self.check_name()?;

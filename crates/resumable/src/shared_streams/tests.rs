@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::lock::lock;
-use crate::{LogPage, LogStatus, Streams};
+use crate::{LogPage, LogStatus, StreamLogError, Streams};
 use millstream::sse::Event;
 use millstream::sse::log::LogFuture;
 
@@ -173,10 +173,12 @@ async fn a_lost_claim_cancels_the_producer_and_the_stream_is_found_again() {
     let (stream, sender) = open(&one).await;
     sender.send(Event::new().data("0")).unwrap();
     sleep(SECOND).await;
+    assert!(stream.0.log().is_some());
     logs.claim_elsewhere();
     sender.cancelled().await;
     assert_eq!((stream.end(), stream.0.next(), one.stats().running), (Some(StreamEnd::Failed), 1, 0));
     assert!(sender.send(Event::new().data("1")).is_err());
+    assert!(stream.0.log().is_none(), "the claim is released although the stream has a handle");
     let found = one.get("a", "alice").await.unwrap();
     assert_eq!((found.end(), found.0.next(), one.stats().streams), (None, 1, 1));
 }

@@ -1,0 +1,115 @@
+//! Where the events of a topic come from.
+
+use std::error::Error;
+use std::fmt;
+
+use millstream::sse::{EventBody, Hub, SubscribeError};
+#[cfg(feature = "resumable")]
+use millstream_resumable::{StreamError, StreamHandle};
+
+/// Where the events of a topic come from: a [`Hub`], a `StreamHandle` of the crate
+/// `millstream-resumable` (feature `resumable`), or a function that returns the body of a reader.
+///
+/// ```
+/// use millstream::sse::Hub;
+/// use millstream_topics::{SourceError, Topics};
+///
+/// let topics = Topics::public().build();
+/// let hub = Hub::new();
+/// topics.insert("news", hub.clone())?;
+/// // With a look at each reader.
+/// topics.insert("alerts", move |last: Option<&str>| {
+///     println!("a reader behind {last:?}");
+///     Ok::<_, SourceError>(hub.subscribe_from(last)?)
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Source: Send + Sync + 'static {
+    /// Returns the position of a reader that gets the next event first; `None` if a reader without a position gets all
+    /// events. Called when the topic is inserted, and for each new reader.
+    ///
+    /// A hub has its [position](Hub::position), so that a new reader misses nothing from its subscription on, also
+    /// while it is disconnected. A stream has none: a new reader gets all of its events. A function has none.
+    fn position(&self) -> Option<String> {
+        None
+    }
+
+    /// Returns the body of a reader behind the event with the id `last`. The body is not compressed. `last` comes from
+    /// a client: it has at most 1024 bytes, without line breaks and NUL.
+    ///
+    /// When a body ends, this is called with the position of the reader, to learn whether more events can follow:
+    /// [`SourceError::Ended`] ends the topic.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError`] says what becomes of the reader.
+    fn subscribe(&self, last: Option<&str>) -> Result<EventBody, SourceError>;
+}
+
+impl Source for Hub {
+    fn position(&self) -> Option<String> {
+        Some(Self::position(self))
+    }
+
+    fn subscribe(&self, last: Option<&str>) -> Result<EventBody, SourceError> {
+        Ok(self.subscribe_from(last)?)
+    }
+}
+
+#[cfg(feature = "resumable")]
+impl Source for StreamHandle {
+    fn subscribe(&self, last: Option<&str>) -> Result<EventBody, SourceError> {
+        Ok(self.attach_from(last)?)
+    }
+}
+
+impl<F> Source for F
+where
+    F: Fn(Option<&str>) -> Result<EventBody, SourceError> + Send + Sync + 'static,
+{
+    fn subscribe(&self, last: Option<&str>) -> Result<EventBody, SourceError> {
+        self(last)
+    }
+}
+
+/// Why a source has no body for a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The source has too many readers. The request is answered with `503 Service Unavailable`.
+    Full,
+    /// The source has ended, and the reader has all of its events. The topic ends for this reader.
+    Ended,
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "the source of the topic has too many readers",
+            Self::Ended => "the source of the topic has ended, and the reader has all of its events",
+        })
+    }
+}
+
+impl Error for SourceError {}
+
+/// A closed hub has ended.
+impl From<SubscribeError> for SourceError {
+    fn from(error: SubscribeError) -> Self {
+        match error {
+            SubscribeError::Closed => Self::Ended,
+            _ => Self::Full,
+        }
+    }
+}
+
+/// A stream that is not found has ended.
+#[cfg(feature = "resumable")]
+impl From<StreamError> for SourceError {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Ended | StreamError::NotFound => Self::Ended,
+            _ => Self::Full,
+        }
+    }
+}
