@@ -173,7 +173,7 @@ pub mod internal {
     /// Who the client of a request is.
     #[cfg(feature = "server")]
     pub mod identity {
-        pub use crate::server::accept::identity::{connection, connection_slot, peer};
+        pub use crate::server::accept::identity::{connection, connection_slot, peer, socket_peer};
     }
 
     /// Maximum length of a mapping.

@@ -1,13 +1,13 @@
-//! PROXY headers of load balancers, whole and cut anywhere: a decision is final, and what a header has is the same after it
-//! was encoded and parsed again.
+//! PROXY headers of load balancers, whole and cut anywhere: a decision is final, and what a header has is the same after
+//! it was encoded and parsed again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use millstream_proxy_protocol::{Addresses, ProxyHeader, ProxyVersion, Ssl};
 
 /// Returns what a header has.
-fn parts(header: &ProxyHeader) -> (Option<&Addresses>, Option<&str>, Option<&[u8]>, Option<Ssl<'_>>) {
-    (header.addresses(), header.authority(), header.unique_id(), header.ssl())
+fn parts(header: &ProxyHeader) -> (bool, Option<&Addresses>, Option<&str>, Option<&[u8]>, Option<Ssl<'_>>) {
+    (header.is_local(), header.addresses(), header.authority(), header.unique_id(), header.ssl())
 }
 
 fn parsed(bytes: &[u8]) -> ProxyHeader {

@@ -15,7 +15,8 @@ use crate::net::{Accept, EachListener};
 use crate::runtime::{Cores, Run};
 
 /// Serves on each of `cores` the connections of one of `listeners`, as [`serve`](super::serve()) does, with clones of
-/// `service`. A function in place of the listeners wraps each: see [`EachListener`]. Connections are counted together. For a different service on each core, use [`Cores::run`].
+/// `service`. A function in place of the listeners wraps each: see [`EachListener`]. Connections are counted together.
+/// For a different service on each core, use [`Cores::run`].
 ///
 /// ```no_run
 /// use millstream::files::Files;
@@ -43,7 +44,8 @@ impl<'a, E: EachListener, S: HttpService> Server<(&'a Cores, E), S, <E::Listener
     ///
     /// # Errors
     ///
-    /// If a listener fails permanently, or there are fewer of them than cores. Then all close; see [`Listeners`](crate::net::Listeners).
+    /// If a listener fails permanently, or there are fewer of them than cores. Then all close; see
+    /// [`Listeners`](crate::net::Listeners).
     ///
     /// # Cancel safety
     ///

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use world::{Outcome, run};
 
 /// Seeds of a run without `MILLSTREAM_SIM_SECONDS`.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 20;
 /// Seeds that run twice.
-const SAME: u64 = 8;
+const SAME: u64 = 4;
 
 fn number(name: &str) -> Option<u64> {
     env::var(name).ok().map(|value| value.parse().unwrap_or_else(|e| panic!("{name}={value}: {e}")))

@@ -40,13 +40,13 @@ mod cli;
 #[derive(Clone, Parser)]
 struct Options {
     /// Streams at a time.
-    #[arg(long, default_value_t = 10_000)]
-    streams: usize,
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    streams: u32,
     /// Seconds after which a silent stream gets a comment.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..))]
     period: u64,
     /// Seconds for which the streams are held.
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Seconds of silence after which a relay cuts a connection; by default there is none.
     #[arg(long)]
@@ -103,7 +103,7 @@ fn measure(options: &Options) -> Result<(), String> {
         };
         let held = hold(addr, &server, streams, Duration::from_secs(seconds)).map_err(|e| format!("row {row}: {e}"))?;
         let core = 100.0 * held.cpu.as_secs_f64() / seconds as f64;
-        let each = held.cpu.as_secs_f64() * 1e6 / streams as f64;
+        let each = held.cpu.as_secs_f64() * 1e6 / f64::from(streams);
         let cuts = cut.map_or("-".to_owned(), |_| cuts.load(Ordering::SeqCst).to_string());
         println!("{row:12}{core:>14.2} %{each:>13.1} µs{:>14}{cuts:>10}", held.commented);
     }
@@ -120,11 +120,11 @@ impl Server {
     fn start(row: &str, period: u64) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--serve", row, "--period", &period.to_string()]).stdout(Stdio::piped());
-        let mut process = command.spawn()?;
+        let mut server = Self { process: command.spawn()?, addr: SocketAddr::from(([127, 0, 0, 1], 0)) };
         let mut line = String::new();
-        BufReader::new(process.stdout.take().ok_or(ErrorKind::BrokenPipe)?).read_line(&mut line)?;
-        let addr = line.trim().parse().map_err(|_| io::Error::other(format!("it printed {line:?}")))?;
-        Ok(Self { process, addr })
+        BufReader::new(server.process.stdout.take().ok_or(ErrorKind::BrokenPipe)?).read_line(&mut line)?;
+        server.addr = line.trim().parse().map_err(|_| io::Error::other(format!("it printed {line:?}")))?;
+        Ok(server)
     }
 }
 
@@ -144,8 +144,8 @@ struct Held {
 }
 
 /// Opens streams, leaves them alone for a time, and then looks at what has arrived.
-fn hold(addr: SocketAddr, server: &Server, streams: usize, time: Duration) -> io::Result<Held> {
-    let mut clients = Vec::with_capacity(streams);
+fn hold(addr: SocketAddr, server: &Server, streams: u32, time: Duration) -> io::Result<Held> {
+    let mut clients = Vec::with_capacity(streams as usize);
     for _ in 0..streams {
         let mut client = TcpStream::connect(addr)?;
         client.write_all(b"GET / HTTP/1.1\r\nhost: pings\r\n\r\n")?;

@@ -11,8 +11,8 @@ use crate::listener::ProxyListener;
 use crate::peer::ProxyPeer;
 
 /// With `app.into_make_service_with_connect_info::<ProxyPeer<SocketAddr>>()`, handlers extract
-/// `ConnectInfo<ProxyPeer<SocketAddr>>`. With [`Connection`](millstream::server::Connection) in its place, the layers of
-/// millstream know the client. [`serve`](millstream::server::serve()) provides both, and `ConnectInfo<SocketAddr>`.
+/// `ConnectInfo<ProxyPeer<SocketAddr>>`. With [`Connection`](millstream::server::Connection) in its place, the layers
+/// of millstream know the client. [`serve`](millstream::server::serve()) provides both, and `ConnectInfo<SocketAddr>`.
 impl<L> Listener for ProxyListener<L>
 where
     L: Accept + Listener<Addr = <L as Accept>::Addr>,

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use crate::error::HeaderError;
-use crate::fields::{AUTHORITY, BINARY_MAX, CRC32C, HEAD, SSL, SSL_CN, SSL_VERSION, UNIQUE_ID, put_field};
+use crate::fields::{
+    AUTHORITY, BINARY_MAX, CRC32C, HEAD, SSL, SSL_CN, SSL_MALFORMED, SSL_VERSION, UNIQUE_ID, is_ssl, put_field,
+};
 use crate::header::{Addresses, ProxyHeader, Ssl};
 
 /// Maximum length of the id of a connection, §2.2.5.
@@ -75,7 +77,8 @@ impl ProxyHeaderBuilder {
     ///
     /// # Errors
     ///
-    /// The fields have more than 4037 bytes, an id has more than 128, or there is a checksum.
+    /// The fields have more than 4037 bytes, an id has more than 128, the value of an SSL field is malformed, or there
+    /// is a checksum.
     pub fn build(self) -> Result<ProxyHeader, HeaderError> {
         if self.fields.iter().map(|(_, value)| 3 + value.len()).sum::<usize>() > FIELDS_MAX {
             return Err(HeaderError("the fields of a PROXY header are longer than 4037 bytes together"));
@@ -87,6 +90,7 @@ impl ProxyHeaderBuilder {
                 UNIQUE_ID if value.len() > ID_MAX => {
                     return Err(HeaderError("the id in a PROXY header is longer than 128 bytes"));
                 }
+                SSL if !is_ssl(value) => return Err(HeaderError(SSL_MALFORMED)),
                 kind => put_field(&mut bytes, kind, value),
             }
         }

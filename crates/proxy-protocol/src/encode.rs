@@ -20,10 +20,10 @@ pub enum ProxyVersion {
 impl ProxyHeader {
     /// Returns the bytes to send first on a connection, before TLS.
     ///
-    /// A header without IP addresses is `UNKNOWN` in version 1. In version 2, one without addresses and fields is
-    /// `LOCAL`, and one with fields only is of `AF_UNSPEC`. If one of the two addresses is of IPv6, the other is sent in
-    /// the form of IPv6. The transport is always TCP, or a stream of Unix sockets. A checksum that was received is left
-    /// out.
+    /// In version 1, a header without IP addresses is `UNKNOWN`. In version 2, a [local](ProxyHeader::is_local) one is
+    /// `LOCAL`, and another one without addresses is of `AF_UNSPEC`. If one of the two addresses is of IPv6, the other
+    /// is sent in the form of IPv6. The transport is always TCP, or a stream of Unix sockets. A checksum that was
+    /// received is left out.
     pub fn encode(&self, version: ProxyVersion) -> Vec<u8> {
         match version {
             ProxyVersion::V1 => text(self.addresses()),
@@ -58,7 +58,7 @@ fn binary(header: &ProxyHeader) -> Vec<u8> {
     let mut bytes = [SIGNATURE, &[PROXY, 0, 0, 0]].concat();
     let (command, family) = (SIGNATURE.len(), SIGNATURE.len() + 1);
     match header.addresses() {
-        None if header.fields().is_empty() => bytes[command] = LOCAL,
+        None if header.is_local() => bytes[command] = LOCAL,
         None => {}
         Some(Addresses::Ip { source, destination }) => {
             let (from, to) = of_one_family(source, destination);

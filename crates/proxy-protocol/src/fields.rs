@@ -18,6 +18,7 @@ pub(crate) const AUTHORITY: u8 = 0x02;
 pub(crate) const CRC32C: u8 = 0x03;
 pub(crate) const UNIQUE_ID: u8 = 0x05;
 pub(crate) const SSL: u8 = 0x20;
+pub(crate) const SSL_MALFORMED: &str = "the SSL field of the PROXY header is malformed";
 pub(crate) const SSL_VERSION: u8 = 0x21;
 pub(crate) const SSL_CN: u8 = 0x22;
 
@@ -26,14 +27,6 @@ pub(crate) fn field(fields: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[kind, high, low], rest) = fields.split_first_chunk()?;
     let (value, rest) = rest.split_at_checked(u16::from_be_bytes([high, low]).into())?;
     Some((kind, value, rest))
-}
-
-/// Returns whether these are fields, and nothing else.
-pub(crate) fn is_well_formed(mut fields: &[u8]) -> bool {
-    while let Some((.., rest)) = field(fields) {
-        fields = rest;
-    }
-    fields.is_empty()
 }
 
 /// Returns types and values of well-formed fields.
@@ -50,6 +43,15 @@ pub(crate) fn ssl_fields(value: &[u8]) -> Option<(u8, u32, &[u8])> {
     let (&[client], rest) = value.split_first_chunk()?;
     let (verify, fields) = rest.split_first_chunk()?;
     Some((client, u32::from_be_bytes(*verify), fields))
+}
+
+/// Returns whether this is the value of an SSL field.
+pub(crate) fn is_ssl(value: &[u8]) -> bool {
+    let Some((.., mut fields)) = ssl_fields(value) else { return false };
+    while let Some((.., rest)) = field(fields) {
+        fields = rest;
+    }
+    fields.is_empty()
 }
 
 /// Appends a field.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::fields::{AUTHORITY, SSL, SSL_CN, SSL_VERSION, UNIQUE_ID, fields, ssl_fields};
+use crate::fields::{AUTHORITY, SSL, SSL_CN, SSL_VERSION, UNIQUE_ID, fields, put_field, ssl_fields};
 
 /// The PROXY header of a connection. [`ProxyListener`](crate::ProxyListener) puts it into the extensions of requests.
 /// [`builder`](Self::builder) and [`encode`](Self::encode) make one to send. Cheap to clone.
@@ -13,6 +13,8 @@ pub struct ProxyHeader(Arc<Contents>);
 
 #[derive(PartialEq, Eq)]
 struct Contents {
+    /// Whether the command is `LOCAL`. There are then neither addresses nor fields.
+    is_local: bool,
     addresses: Option<Addresses>,
     /// Well-formed fields: type, length and value of each.
     fields: Box<[u8]>,
@@ -58,13 +60,37 @@ pub struct Ssl<'a> {
 
 impl ProxyHeader {
     pub(crate) fn new(addresses: Option<Addresses>, fields: &[u8]) -> Self {
-        Self(Arc::new(Contents { addresses, fields: fields.into() }))
+        Self(Arc::new(Contents { is_local: false, addresses, fields: fields.into() }))
     }
 
-    /// Returns the header of a connection without a client, such as a check of health. The receiver then uses the
-    /// addresses of the connection itself.
+    /// Returns the header of a connection that the sender makes for itself, such as a health check (`LOCAL`, in version
+    /// 1 `UNKNOWN`). The receiver then uses the addresses of the connection itself.
     pub fn local() -> Self {
+        Self(Arc::new(Contents { is_local: true, addresses: None, fields: Box::default() }))
+    }
+
+    /// Returns the header of a client whose addresses are unknown (`PROXY` with `AF_UNSPEC`, in version 1 `UNKNOWN`).
+    pub fn unknown() -> Self {
         Self::new(None, &[])
+    }
+
+    /// Returns the header without the fields of a type (`PP2_TYPE_…`), such as those that hold for one hop only.
+    #[must_use]
+    pub fn without_field(&self, kind: u8) -> Self {
+        if self.field(kind).is_none() {
+            return self.clone();
+        }
+        let mut kept = Vec::new();
+        for (kind, value) in fields(self.fields()).filter(|(found, _)| *found != kind) {
+            put_field(&mut kept, kind, value);
+        }
+        Self::new(self.0.addresses.clone(), &kept)
+    }
+
+    /// Returns whether the sender has connected for itself, as for a health check (`LOCAL`). Version 1 has no such
+    /// command.
+    pub fn is_local(&self) -> bool {
+        self.0.is_local
     }
 
     /// Returns the bytes of the fields.
@@ -73,7 +99,7 @@ impl ProxyHeader {
     }
 
     /// Returns the ends of the client's connection. `None` if the load balancer does not tell them (`UNKNOWN`,
-    /// `AF_UNSPEC`), or has connected for itself, as for a check (`LOCAL`).
+    /// `AF_UNSPEC`), or has connected [for itself](Self::is_local).
     pub fn addresses(&self) -> Option<&Addresses> {
         self.0.addresses.as_ref()
     }
@@ -122,6 +148,9 @@ fn first<'a>(mut fields: impl Iterator<Item = (u8, &'a [u8])>, kind: u8) -> Opti
 
 impl fmt::Debug for ProxyHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProxyHeader").field("addresses", &self.addresses()).finish_non_exhaustive()
+        f.debug_struct("ProxyHeader")
+            .field("is_local", &self.is_local())
+            .field("addresses", &self.addresses())
+            .finish_non_exhaustive()
     }
 }

@@ -32,10 +32,16 @@ const WAITING_MAX: usize = 4096;
 ///
 /// | for | the service has |
 /// |---|---|
-/// | [`serve`](millstream::server::serve()), also with TLS, which begins behind the header | the client wherever it has one without a load balancer, and the [`ProxyHeader`] |
-/// | [`serve_cores`](millstream::server::serve_cores()), with a function that wraps each listener | the same |
-/// | `axum::serve` (feature `axum-08`) | `ConnectInfo<ProxyPeer<SocketAddr>>`, or `ConnectInfo<Connection>` for layers of millstream |
+/// | [`serve`] | the address of the client as if it had connected directly, and the [`ProxyHeader`] |
+/// | [`serve_cores`], with a function that wraps each listener | the same |
+/// | `axum::serve` (feature `axum-08`) | `ConnectInfo<ProxyPeer<SocketAddr>>`, or `ConnectInfo<Connection>` |
 /// | tonic's server (feature `tonic-014`), with `ProxyListener::incoming` | `remote_addr` of a request |
+///
+/// With [`Server::tls`](millstream::server::Server::tls), TLS begins behind the header. Layers of millstream under
+/// `axum::serve` need `ConnectInfo<Connection>`.
+///
+/// [`serve`]: millstream::server::serve()
+/// [`serve_cores`]: millstream::server::serve_cores()
 ///
 /// ```no_run
 /// use millstream::files::Files;
@@ -60,7 +66,7 @@ const WAITING_MAX: usize = 4096;
 /// |---|---|
 /// | trusted | a header is read and removed; without a valid one, the connection is closed |
 /// | not trusted | are passed on as they are, or closed with [`refuse_others`](Self::refuse_others) |
-/// | without an IP address, as of a Unix socket | like connections of trusted peers: the permissions of the socket decide which processes connect |
+/// | without an IP address, as of a Unix socket | like those of trusted peers: the socket has permissions |
 ///
 /// A header has at most 107 bytes in version 1 and 4096 in version 2. [`ProxyHeader`] lists the fields that are read. A
 /// checksum, if there is one, is verified. A connection that is closed for its header counts in
@@ -167,7 +173,7 @@ impl<L: Accept> Accept for ProxyListener<L> {
 
 /// Receives the header of a connection. `None` if there is none, and the connection is closed.
 async fn receive<S: Transport, A: PeerAddr>(mut stream: S, addr: A, limit: Duration) -> Option<(S, ProxyPeer<A>)> {
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("its PROXY header did not come within {limit:?}"));
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("the PROXY header did not come within {limit:?}"));
     let read = timeout(limit, read(&mut stream)).await.unwrap_or_else(|elapsed| Err(late(elapsed)));
     let header = read.unwrap_or_else(|error| {
         events::refused(addr.ip(), &error);
@@ -184,7 +190,7 @@ async fn read<S: Transport>(stream: &mut S) -> io::Result<Option<ProxyHeader>> {
         match stream.read_buf(&mut bytes).await {
             Ok(0) | Err(_) if bytes.is_empty() => return Ok(None),
             Ok(0) => {
-                let cut = "the peer has closed within its PROXY header";
+                let cut = "the peer has closed within the PROXY header";
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, cut));
             }
             read => read?,

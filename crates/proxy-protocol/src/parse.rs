@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use crate::error::HeaderError;
-use crate::fields::{BINARY_MAX, CRC32C, HEAD, LOCAL, PATH, PROXY, SIGNATURE, SSL, field, is_well_formed, ssl_fields};
+use crate::fields::{BINARY_MAX, CRC32C, HEAD, LOCAL, PATH, PROXY, SIGNATURE, SSL, SSL_MALFORMED, field, is_ssl};
 use crate::header::{Addresses, ProxyHeader};
 
 /// Begins version 1.
@@ -36,7 +36,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, Malfor
     } else if may_begin(bytes, TEXT) {
         text(bytes)
     } else {
-        Err("it does not begin with a PROXY header")
+        Err("the bytes do not begin with a PROXY header")
     }
 }
 
@@ -47,16 +47,16 @@ fn may_begin(bytes: &[u8], start: &[u8]) -> bool {
 /// Version 1, §2.1.
 fn text(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, Malformed> {
     let Some(end) = bytes.iter().take(LINE_MAX).position(|&b| b == b'\n') else {
-        return if bytes.len() < LINE_MAX { Ok(None) } else { Err("the line of its PROXY header is too long") };
+        return if bytes.len() < LINE_MAX { Ok(None) } else { Err("the line of the PROXY header is too long") };
     };
     let line = bytes[..end].strip_suffix(b"\r").and_then(|line| str::from_utf8(line).ok());
-    let mut words = line.ok_or("the line of its PROXY header is malformed")?.split(' ').skip(1);
+    let mut words = line.ok_or("the line of the PROXY header is malformed")?.split(' ').skip(1);
     let addresses = match words.next() {
         // The rest of the line is ignored.
         Some("UNKNOWN") => None,
-        Some("TCP4") => Some(tcp::<Ipv4Addr>(words).ok_or("the IPv4 addresses of its PROXY header are malformed")?),
-        Some("TCP6") => Some(tcp::<Ipv6Addr>(words).ok_or("the IPv6 addresses of its PROXY header are malformed")?),
-        _ => return Err("its PROXY header names no known protocol"),
+        Some("TCP4") => Some(tcp::<Ipv4Addr>(words).ok_or("the IPv4 addresses of the PROXY header are malformed")?),
+        Some("TCP6") => Some(tcp::<Ipv6Addr>(words).ok_or("the IPv6 addresses of the PROXY header are malformed")?),
+        _ => return Err("the PROXY header names no known protocol"),
     };
     Ok(Some((ProxyHeader::new(addresses, &[]), end + 1)))
 }
@@ -82,15 +82,18 @@ fn binary(bytes: &[u8]) -> Result<Option<(ProxyHeader, usize)>, Malformed> {
     let is_local = match version {
         LOCAL => true,
         PROXY => false,
-        _ => return Err("its PROXY header has an unknown version or command"),
+        _ => return Err("the PROXY header has an unknown version or command"),
     };
     let len = usize::from(u16::from_be_bytes([high, low]));
     if HEAD + len > BINARY_MAX {
-        return Err("its PROXY header is longer than 4096 bytes");
+        return Err("the PROXY header is longer than 4096 bytes");
     }
     let Some(block) = rest.get(..len) else { return Ok(None) };
-    // The rest of a local header is skipped.
-    let (addresses, fields) = if is_local { (None, &[][..]) } else { addresses(family, block)? };
+    if is_local {
+        // The rest of the header is skipped.
+        return Ok(Some((ProxyHeader::local(), HEAD + len)));
+    }
+    let (addresses, fields) = addresses(family, block)?;
     check(&bytes[..HEAD + len], fields)?;
     Ok(Some((ProxyHeader::new(addresses, fields), HEAD + len)))
 }
@@ -102,9 +105,9 @@ fn addresses(family: u8, block: &[u8]) -> Result<(Option<Addresses>, &[u8]), Mal
         0x11 | 0x12 => ip::<4>(block),
         0x21 | 0x22 => ip::<16>(block),
         0x31 | 0x32 => unix(block),
-        _ => return Err("its PROXY header has an unknown family or protocol"),
+        _ => return Err("the PROXY header has an unknown family or protocol"),
     };
-    let (addresses, fields) = split.ok_or("its PROXY header is too short for its addresses")?;
+    let (addresses, fields) = split.ok_or("the PROXY header is too short for its addresses")?;
     Ok((Some(addresses), fields))
 }
 
@@ -135,22 +138,17 @@ fn unix(block: &[u8]) -> Option<(Addresses, &[u8])> {
 /// Checks that fields are well-formed, and the checksum of the `whole` header if there is one.
 fn check(whole: &[u8], mut fields: &[u8]) -> Result<(), Malformed> {
     while !fields.is_empty() {
-        let (kind, value, rest) = field(fields).ok_or("a field of its PROXY header is cut")?;
+        let (kind, value, rest) = field(fields).ok_or("a field of the PROXY header is cut")?;
         match kind {
             CRC32C => {
-                let sum: [u8; 4] = value.try_into().map_err(|_| "the checksum of its PROXY header is malformed")?;
+                let sum: [u8; 4] = value.try_into().map_err(|_| "the checksum of the PROXY header is malformed")?;
                 let (before, after) = whole.split_at(whole.len() - rest.len() - sum.len());
                 let crc = crc32c::crc32c_append(crc32c::crc32c(before), &[0; 4]);
                 if crc32c::crc32c_append(crc, &after[sum.len()..]) != u32::from_be_bytes(sum) {
-                    return Err("the checksum of its PROXY header is wrong");
+                    return Err("the checksum of the PROXY header is wrong");
                 }
             }
-            SSL => {
-                let subfields = ssl_fields(value).map(|(.., fields)| fields);
-                subfields
-                    .filter(|fields| is_well_formed(fields))
-                    .ok_or("the SSL field of its PROXY header is malformed")?;
-            }
+            SSL if !is_ssl(value) => return Err(SSL_MALFORMED),
             _ => {}
         }
         fields = rest;

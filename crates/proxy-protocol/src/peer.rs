@@ -47,8 +47,8 @@ impl ProxyPeer<SocketAddr> {
 }
 
 impl<A: PeerAddr> PeerAddr for ProxyPeer<A> {
-    /// Returns the address of the client. If the header has none, returns the address of the other end of the socket; `None` for the
-    /// client of a Unix socket.
+    /// Returns the address of the client. If the header has none, returns the address of the other end of the socket;
+    /// `None` for the client of a Unix socket.
     fn ip(&self) -> Option<IpAddr> {
         match self.addresses() {
             Some(Addresses::Ip { source, .. }) => Some(source.ip()),

@@ -45,7 +45,7 @@ struct Options {
     /// Milliseconds from one token to the next.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     pause: u64,
-    /// Rounds of each way.
+    /// Rounds of each way, after one to warm up.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Address of the server; port 0 chooses a free one.
@@ -71,7 +71,8 @@ fn run(options: Options) -> Result<(), String> {
 
     println!("{tokens} tokens, one each {pause} ms, to {streams} clients, {rounds} rounds of {RESPONSES} responses");
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-    for _ in 0..rounds {
+    // The first round warms up.
+    for _ in 0..=rounds {
         for way in &mut ways {
             runtime.block_on(way.round(options)).map_err(|e| format!("{}: {e}", way.name))?;
         }

@@ -113,7 +113,8 @@ impl ProxyBuilder {
         self
     }
 
-    /// Sets the time limit for connecting, including the TLS handshake; 5 s by default.
+    /// Sets the time limit for connecting, including the [PROXY header](Self::proxy_protocol) and the TLS handshake;
+    /// 5 s by default.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.options.connect_timeout = limit;
         self
@@ -159,7 +160,8 @@ impl ProxyBuilder {
         self
     }
 
-    /// Sets the maximum number of idle connections to the upstream; 256 by default.
+    /// Sets the maximum number of idle connections to the upstream; 256 by default. With
+    /// [`proxy_protocol`](Self::proxy_protocol), set it to the number of clients that are connected at the same time.
     pub fn idle_connections(mut self, most: usize) -> Self {
         self.options.idle = most;
         self
@@ -231,26 +233,32 @@ impl ProxyBuilder {
         self
     }
 
-    /// Sends a header of the [PROXY protocol](https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt) first on each
-    /// connection to the upstream, before TLS: the address of the client whose requests the connection carries, with
-    /// its port where that is known. Off by default. The upstream must expect it, as a
-    /// [`ProxyListener`](millstream_proxy_protocol::ProxyListener) does, and must accept connections from this proxy only.
+    /// Sends a header of the [PROXY protocol](https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt) first on
+    /// each connection to the upstream, before TLS: the address of the client whose requests the connection carries,
+    /// with its port where that is known. Off by default. The upstream must expect it, as a
+    /// [`ProxyListener`](millstream_proxy_protocol::ProxyListener) does, and must accept connections from this proxy
+    /// only.
     ///
     /// The client is the one that `X-Forwarded-For` gets. A header that a `ProxyListener` in front of this proxy has
-    /// received for it is passed on: version 2 with all its fields, such as the host name, the TLS properties and the id
-    /// of the connection. A request without a client, such as one from a Unix socket or a check by that load balancer,
-    /// is sent with `LOCAL`, or with `UNKNOWN` in version 1. TLS that the server of this proxy ends is not in the header;
-    /// `X-Forwarded-Proto` tells of it.
+    /// received for it is passed on: version 2 with its fields, such as the host name, the TLS properties and the id of
+    /// the connection, but without ALPN, because this proxy may speak another protocol to the upstream. TLS that the
+    /// server of this proxy ends is not in the header; `X-Forwarded-Proto` tells of it.
+    ///
+    /// A request whose client has no known IP address, such as one from a Unix socket, has a header without addresses:
+    /// `AF_UNSPEC`, or `UNKNOWN` in version 1. `LOCAL` is sent only for a received `LOCAL`, such as a health check by a
+    /// load balancer.
     ///
     /// # Costs
     ///
     /// A connection carries only requests with the same header, as in
     /// [HAProxy](https://docs.haproxy.org/3.2/configuration.html#4.2-http-reuse): those of one connection of a client.
     /// So the upstream has about as many connections as the proxy has, each new client waits for a connection, over
-    /// HTTP/2 too, and an idle connection helps only the client that has used it. Of clients with HTTP/2 upstreams, as
-    /// many as [`idle_connections`](Self::idle_connections) keep their connection for further requests, each for the
-    /// [`idle_timeout`](Self::idle_timeout) after its last request. If only the address is needed, `X-Forwarded-For`
-    /// costs none of this.
+    /// HTTP/2 too, and an idle connection helps only the client that has used it.
+    ///
+    /// Connections are reused only if [`idle_connections`](Self::idle_connections) is at least the number of clients
+    /// that are connected at the same time, for upstreams of HTTP/1.1 and of HTTP/2. When there are more, the oldest
+    /// connection is closed. Each is kept for the [`idle_timeout`](Self::idle_timeout) after its last request. If only
+    /// the address is needed, `X-Forwarded-For` costs none of this.
     pub fn proxy_protocol(mut self, version: ProxyVersion) -> Self {
         self.options.proxy_protocol = Some(version);
         self

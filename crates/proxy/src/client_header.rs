@@ -11,6 +11,10 @@ use millstream_proxy_protocol::{ProxyHeader, ProxyVersion};
 /// HAProxy.
 pub(crate) type ClientHeader = Option<Bytes>;
 
+/// `PP2_TYPE_ALPN`, the protocol between the client and the load balancer. This proxy may speak another one to the
+/// upstream.
+const ALPN: u8 = 0x01;
+
 /// Returns the encoded header for the client of a request.
 pub(crate) fn encoded(extensions: &Extensions, version: ProxyVersion) -> Bytes {
     header(extensions).encode(version).into()
@@ -18,23 +22,21 @@ pub(crate) fn encoded(extensions: &Extensions, version: ProxyVersion) -> Bytes {
 
 fn header(extensions: &Extensions) -> ProxyHeader {
     let peer = identity::peer(extensions).map(|peer| peer.to_canonical());
-    // The header that a load balancer in front has sent. Without a client it is a check of that load balancer. A layer
-    // may have named another client since.
-    let is_of_peer =
-        |found: &&ProxyHeader| found.client().is_none_or(|client| peer == Some(client.ip().to_canonical()));
-    if let Some(found) = extensions.get::<ProxyHeader>().filter(is_of_peer) {
-        return found.clone();
-    }
-    let Some(peer) = peer else { return ProxyHeader::local() };
-    let handle = identity::connection(extensions).map(|connection| connection.handle());
-    let ends = handle.and_then(|handle| Some((handle.peer_addr()?, handle.local_addr()?)));
-    let ends = ends.map(|(from, to)| (canonical(from), canonical(to)));
-    let unspecified: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let (source, destination) = match ends {
-        Some((from, to)) if from.ip() == peer => (from, to),
-        Some((_, to)) => ((peer, 0).into(), to),
-        None => ((peer, 0).into(), (unspecified, 0).into()),
+    let socket_peer = identity::socket_peer(extensions).map(canonical);
+    // The header that a load balancer in front has sent, unless a layer has named another client since. With a header
+    // without a client, the peer is that of the socket.
+    let is_of_peer = |found: &&ProxyHeader| match found.client() {
+        Some(client) => peer == Some(client.ip().to_canonical()),
+        None => peer.is_none() || peer == socket_peer.map(|addr| addr.ip()),
     };
+    if let Some(found) = extensions.get::<ProxyHeader>().filter(is_of_peer) {
+        return found.without_field(ALPN);
+    }
+    let Some(peer) = peer else { return ProxyHeader::unknown() };
+    let source = socket_peer.filter(|addr| addr.ip() == peer).unwrap_or((peer, 0).into());
+    let local_addr = identity::connection(extensions).and_then(|connection| connection.handle().local_addr());
+    let unspecified: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let destination = local_addr.map_or((unspecified, 0).into(), canonical);
     ProxyHeader::builder(source, destination).build().expect("internal: a header without fields")
 }
 

@@ -14,7 +14,6 @@ use super::error::HandshakeError;
 use super::events;
 use super::fields;
 use super::request_body::OutBody;
-use millstream::net::ConnectError;
 
 /// A request that got no response from the upstream.
 pub(crate) enum RequestFailure {
@@ -24,7 +23,7 @@ pub(crate) enum RequestFailure {
     Full,
     /// The circuit is open. The next request may be sent after this time.
     Open(Duration),
-    Connect(ConnectError),
+    Connect(io::Error),
     #[cfg(feature = "__tls")]
     Handshake(HandshakeError),
     /// hyper has not begun to send the request, which is given back.

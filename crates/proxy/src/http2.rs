@@ -1,4 +1,5 @@
-//! HTTP/2 connections to the upstream. All requests share them, or with the PROXY protocol those of a client.
+//! HTTP/2 connections to the upstream. All requests share them. With the PROXY protocol, the requests of each client
+//! share connections of their own.
 //!
 //! Most requests share one connection whose windows are wide enough for a distant upstream: a response can transfer
 //! [`WIDE`] bytes per round trip. If its client reads more slowly than the upstream sends, up to [`WIDE`] bytes are in

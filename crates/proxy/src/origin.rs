@@ -1,10 +1,11 @@
 //! Connections to the upstream: how they are opened, and which version of HTTP they speak.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::client_header::ClientHeader;
 #[cfg(feature = "__tls")]
@@ -17,7 +18,7 @@ use super::upstream::Upstream;
 
 pub(crate) struct Origin {
     pub(crate) upstream: Upstream,
-    /// Time limit of a connection, with its handshake.
+    /// Time limit for connecting, sending the PROXY header and the TLS handshake together.
     pub(crate) limit: Duration,
     #[cfg(feature = "__tls")]
     secure: Option<Secure>,
@@ -59,34 +60,20 @@ impl Origin {
         self.has_http2() && !self.chose_http1.load(Ordering::Relaxed)
     }
 
-    /// Connects without TLS, and sends the PROXY header.
-    async fn begin(&self, header: &ClientHeader) -> Result<Stream, RequestFailure> {
-        let mut stream = self.upstream.connect(self.limit).await.map_err(RequestFailure::Connect)?;
-        if let Some(header) = header {
-            let sent = async { inner!(&mut stream, stream => stream.write_all(header).await) };
-            // An error is also that of the handshake or the request, which follows.
-            let _ = timeout(self.limit, sent).await.map_err(|_| RequestFailure::Timeout)?;
-        }
-        Ok(stream)
-    }
-
-    /// Connects for requests with this header; with `http1`, for HTTP/1.1 only. Also returns whether the connection uses
-    /// HTTP/2.
+    /// Connects for requests with this header; with `http1`, for HTTP/1.1 only. Also returns whether the connection
+    /// uses HTTP/2.
     pub(crate) async fn connect(&self, http1: bool, header: &ClientHeader) -> Result<(Stream, bool), RequestFailure> {
-        let connecting = self.begin(header);
+        let deadline = Instant::now().checked_add(self.limit);
+        let connected = self.upstream.connect(self.limit).await;
+        let mut stream = connected.map_err(|error| RequestFailure::Connect(error.into()))?;
+        if let Some(header) = header {
+            in_time(deadline, send(header, &mut stream)).await.map_err(RequestFailure::Connect)?;
+        }
         #[cfg(feature = "__tls")]
         if let Some(secure) = &self.secure {
-            let deadline = tokio::time::Instant::now().checked_add(self.limit);
-            let Stream::Tcp(stream) = connecting.await? else {
-                unreachable!("internal: a secured address is one of TCP");
-            };
-            let shaking = secure.connect(stream, http1);
-            let shaken = match deadline {
-                Some(deadline) => tokio::time::timeout_at(deadline, shaking).await.map_err(std::io::Error::from),
-                None => Ok(shaking.await),
-            };
+            let Stream::Tcp(stream) = stream else { unreachable!("internal: a secured address is one of TCP") };
             let failed = |error| RequestFailure::Handshake(HandshakeError::new(&self.upstream, error));
-            let stream = shaken.and_then(|shaken| shaken).map_err(failed)?;
+            let stream = in_time(deadline, secure.connect(stream, http1)).await.map_err(failed)?;
             let is_http2 = stream.is_http2();
             if !http1 {
                 self.chose_http1.store(!is_http2, Ordering::Relaxed);
@@ -94,6 +81,23 @@ impl Origin {
             return Ok((Stream::Tls(stream), is_http2));
         }
         let _ = http1;
-        Ok((connecting.await?, self.upstream.is_http2()))
+        Ok((stream, self.upstream.is_http2()))
     }
 }
+
+/// Sends the PROXY header.
+async fn send(header: &[u8], stream: &mut Stream) -> io::Result<()> {
+    let sent = inner!(stream, stream => stream.write_all(header).await);
+    sent.map_err(|error| io::Error::new(error.kind(), format!("the upstream takes no PROXY header: {error}")))
+}
+
+/// Fails with `TimedOut` at the deadline.
+async fn in_time<T>(deadline: Option<Instant>, doing: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match deadline {
+        Some(deadline) => timeout_at(deadline, doing).await?,
+        None => doing.await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,7 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct Idle {
     connections: Vec<Kept<Http1>>,
-    /// With the PROXY protocol, of clients.
+    /// The HTTP/2 connections of each client, with the PROXY protocol only.
     http2: Vec<Kept<Arc<Connections>>>,
     has_reaper: bool,
 }
@@ -89,7 +89,7 @@ impl Pool {
             return;
         }
         let mut idle = self.idle();
-        // A client that has gone must not take the place of another.
+        // The oldest connection is closed, because its client may have left.
         let surplus = (idle.connections.len() >= self.most).then(|| idle.connections.remove(0));
         idle.connections.push(Kept { connection, header, since: Instant::now() });
         self.start_reaper(idle);
@@ -100,9 +100,12 @@ impl Pool {
     pub(crate) fn http2(self: &Arc<Self>, header: &ClientHeader, model: &Connections) -> Arc<Connections> {
         let mut idle = self.idle();
         let found = idle.http2.iter().position(|kept| kept.header == *header).map(|at| idle.http2.remove(at));
-        let connection = found.map_or_else(|| Arc::new(model.like()), |kept| kept.connection);
+        let connection = match &found {
+            Some(kept) if kept.since.elapsed() < self.limit => Arc::clone(&kept.connection),
+            _ => Arc::new(model.like()),
+        };
         if self.most > 0 {
-            // The client whose last request is the oldest.
+            // The oldest connection is closed, because its client may have left.
             let surplus = (idle.http2.len() >= self.most).then(|| idle.http2.remove(0));
             let (header, since) = (header.clone(), Instant::now());
             idle.http2.push(Kept { connection: Arc::clone(&connection), header, since });
@@ -134,8 +137,8 @@ impl Pool {
                 idle.has_reaper = !idle.connections.is_empty() || !idle.http2.is_empty();
                 return idle.has_reaper;
             }
-            // Removes one connection at a time, so that requests can take the others meanwhile. If they change the list,
-            // some connections are checked next time.
+            // Removes one connection at a time, so that requests can take the others meanwhile. If they change the
+            // list, some connections are checked next time.
             let mut kept = idle.connections.remove(at);
             drop(idle);
             if kept.since.elapsed() < self.limit && kept.connection.poll_idle() {
@@ -188,5 +191,18 @@ mod tests {
         runtime.spawn(reap(Reaping(Arc::downgrade(&pool)), pool.limit));
         drop(runtime);
         assert!(!pool.idle().has_reaper);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_http2_connection_of_a_client_gets_no_request_after_the_idle_limit() {
+        let pool = Arc::new(Pool::new(1, Duration::from_secs(60), HeadLimits { bytes: 1000, fields: FIELDS }));
+        // The reaper would remove it too.
+        pool.idle().has_reaper = true;
+        let (header, model) = (Some(bytes::Bytes::from_static(b"PROXY UNKNOWN\r\n")), Connections::default());
+        let first = pool.http2(&header, &model);
+        tokio::time::advance(Duration::from_secs(59)).await;
+        assert!(Arc::ptr_eq(&pool.http2(&header, &model), &first));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(!Arc::ptr_eq(&pool.http2(&header, &model), &first));
     }
 }

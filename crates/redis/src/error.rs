@@ -6,7 +6,8 @@ use std::io;
 
 use redis::ErrorKind;
 
-/// Error of [`RedisBuilder::connect`](super::RedisBuilder::connect). The message names the address and a remedy, and
+/// Error of [`RedisBuilder::connect`](super::RedisBuilder::connect) and of
+/// [`RedisStreamsBuilder::connect`](super::RedisStreamsBuilder::connect). The message names the address and a remedy, and
 /// never a password.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -35,7 +36,12 @@ pub enum RedisError {
         /// The message of Redis.
         reason: String,
     },
-    /// The key holds a value that is not a stream.
+    /// The server is older than Redis 6, which [`RedisStreams`](super::RedisStreams) needs.
+    TooOld {
+        /// Host and port, or a path.
+        address: String,
+    },
+    /// The key holds a value of another type.
     Occupied {
         /// Host and port, or a path.
         address: String,
@@ -64,6 +70,7 @@ impl RedisError {
         match code(&error).as_deref() {
             Some("NOAUTH" | "WRONGPASS") => Self::Credentials { address },
             _ if error.kind() == ErrorKind::AuthenticationFailed => Self::Credentials { address },
+            _ if error.kind() == ErrorKind::RESP3NotSupported => Self::TooOld { address },
             Some("NOPERM") => Self::Forbidden { address, reason: error.to_string() },
             Some(code) if is_of_cluster(code) => Self::Cluster { address, reason: error.to_string() },
             Some("WRONGTYPE") => Self::Occupied { address, key: key.to_owned() },
@@ -113,12 +120,17 @@ impl fmt::Display for RedisError {
             ),
             Self::Forbidden { address, reason } => write!(
                 f,
-                "the Redis at {address} denies a permission: {reason}; a log needs ACL SETUSER … +xadd +xrange \
-                 +xrevrange +xread +multi +exec +pexpire +info +client|id +client|kill and its key"
+                "the Redis at {address} denies a permission: {reason}; the log of a hub needs ACL SETUSER … +xadd \
+                 +xrange +xrevrange +xread +multi +exec +pexpire +info +client|id +client|kill and its key; logs of \
+                 streams need … +info +client|id +script|load +evalsha +hget +hmget +hset +xlen +xadd +xrange +del \
+                 +pexpire +pttl +time +publish +subscribe +unsubscribe, ~PREFIX:* and &PREFIX:*"
             ),
+            Self::TooOld { address } => {
+                write!(f, "the Redis at {address} is too old for logs of streams; use Redis 6 or later")
+            }
             Self::Occupied { address, key } => write!(
                 f,
-                "the key {key:?} of the Redis at {address} holds a value that is not a stream; choose another key for the log"
+                "the key {key:?} of the Redis at {address} holds a value of another type; choose another key or prefix"
             ),
             Self::Cluster { address, reason } => {
                 write!(f, "the Redis at {address} is a node of a cluster and replies {reason}; {CLUSTER}")
@@ -139,15 +151,15 @@ impl Error for RedisError {
     }
 }
 
-/// `InvalidInput` for the URL and the key, `NotConnected`, `PermissionDenied`, `Unsupported` for a cluster, and `Other`
-/// for other errors of Redis.
+/// `InvalidInput` for the URL and the key, `NotConnected`, `PermissionDenied`, `Unsupported` for a cluster and
+/// an old server, and `Other` for other errors of Redis.
 impl From<RedisError> for io::Error {
     fn from(error: RedisError) -> Self {
         let kind = match &error {
             RedisError::Url { .. } | RedisError::Occupied { .. } => io::ErrorKind::InvalidInput,
             RedisError::Unreachable { .. } => io::ErrorKind::NotConnected,
             RedisError::Credentials { .. } | RedisError::Forbidden { .. } => io::ErrorKind::PermissionDenied,
-            RedisError::Cluster { .. } => io::ErrorKind::Unsupported,
+            RedisError::Cluster { .. } | RedisError::TooOld { .. } => io::ErrorKind::Unsupported,
             RedisError::Refused { .. } => io::ErrorKind::Other,
         };
         Self::new(kind, error)

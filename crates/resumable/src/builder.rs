@@ -41,6 +41,11 @@ impl StreamsBuilder {
         }
     }
 
+    /// Returns how long a log without an end is kept.
+    pub(crate) fn keep(&self) -> Duration {
+        self.age + self.ttl
+    }
+
     /// Sets how long the events of a stream can be read after its end; 5 minutes by default. Then the key is unknown,
     /// and can be started again. Readers that are attached continue.
     pub fn ttl(mut self, ttl: Duration) -> Self {
@@ -50,6 +55,9 @@ impl StreamsBuilder {
 
     /// Sets after which time without readers a producer is cancelled; 60 s by default. The time begins at the start of
     /// the stream and when the last reader leaves. A reader counts from its response until the body is dropped.
+    ///
+    /// In [`SharedStreams`](crate::SharedStreams) it must be longer than [`patience`](Self::patience): an instance that
+    /// cannot reach the log keeps its readers for the patience, and cannot tell the others of them.
     pub fn abandoned(mut self, grace: Duration) -> Self {
         self.grace = grace.min(LONG);
         self
@@ -61,9 +69,9 @@ impl StreamsBuilder {
         self
     }
 
-    /// Sets the time of waiting for what may return, of [`SharedStreams`](crate::SharedStreams); 10 s by default. If a log
-    /// is unreachable for this time, its stream fails at this instance. If no instance writes a stream for this time,
-    /// another one ends it as [`StreamEnd::Failed`](crate::StreamEnd::Failed).
+    /// Sets how long [`SharedStreams`](crate::SharedStreams) wait for a log that is unreachable, or for an instance that
+    /// writes a stream; 10 s by default. Then the stream is lost at the instance whose log is unreachable. If no instance
+    /// writes it, one that follows it ends it as [`StreamEnd::Failed`](crate::StreamEnd::Failed).
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience.min(LONG);
         self

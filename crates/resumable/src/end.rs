@@ -17,7 +17,8 @@ use millstream::sse::Event;
 pub enum StreamEnd {
     /// The producer has returned `Ok`.
     Complete,
-    /// The producer has returned an error, has panicked, or its runtime has ended.
+    /// The producer has returned an error, has panicked, or its runtime has ended. In
+    /// [`SharedStreams`](crate::SharedStreams): or no instance writes the stream.
     Failed,
     /// [`Streams::stop`](crate::Streams::stop) was called, or the last [`Streams`](crate::Streams) was dropped.
     Stopped,

@@ -10,7 +10,7 @@ use millstream::sse::EventBody;
 
 use crate::stream_log::StreamLogError;
 
-/// Error of [`Streams`](crate::Streams).
+/// Error of [`Streams`](crate::Streams), and of a [`StreamHandle`](crate::StreamHandle).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -28,17 +28,20 @@ pub enum StreamError {
     LongKey,
     /// The call is outside of a tokio runtime, which runs the producer.
     NoRuntime,
+    /// Of [`SharedStreams`](crate::SharedStreams): this instance can no longer use the log of the stream, and does not
+    /// know whether it has ended. Find the stream again.
+    Lost,
 }
 
 impl StreamError {
     /// Returns the response that tells a client. `404 Not Found` for an unknown key, which makes an `EventSource` give
     /// up, and for an empty owner; `204 No Content` for a stream that has ended; `503 Service Unavailable` with
-    /// `Retry-After` at a maximum; `414 URI Too Long` for a long key; `500 Internal Server Error` without a runtime.
+    /// `Retry-After` at a maximum and for a stream that is lost; `414 URI Too Long` for a long key; `500 Internal Server Error` without a runtime.
     pub fn response(self) -> Response<EventBody> {
         kept::refusal(match self {
             Self::NotFound | Self::NoOwner => StatusCode::NOT_FOUND,
             Self::Ended => StatusCode::NO_CONTENT,
-            Self::Full | Self::TooManyReaders => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Full | Self::TooManyReaders | Self::Lost => StatusCode::SERVICE_UNAVAILABLE,
             Self::LongKey => StatusCode::URI_TOO_LONG,
             Self::NoRuntime => StatusCode::INTERNAL_SERVER_ERROR,
         })
@@ -54,7 +57,8 @@ impl fmt::Display for StreamError {
             Self::TooManyReaders => "the stream has as many readers as StreamsBuilder::readers allows",
             Self::NoOwner => "the owner is empty; use Owner::anyone for streams without an owner",
             Self::LongKey => "the key has more than 1024 bytes",
-            Self::NoRuntime => "a producer needs a tokio runtime; call get_or_start inside of one",
+            Self::NoRuntime => "streams need a tokio runtime; make the call inside of one",
+            Self::Lost => "this instance can no longer use the log of the stream; find the stream again",
         })
     }
 }
@@ -62,7 +66,7 @@ impl fmt::Display for StreamError {
 impl Error for StreamError {}
 
 /// `NotFound` for an unknown key, `UnexpectedEof` for a stream that has ended, `QuotaExceeded` at a maximum,
-/// `InvalidInput` for an owner or a key, `Other` without a runtime.
+/// `InvalidInput` for an owner or a key, `ResourceBusy` for a stream that is lost, `Other` without a runtime.
 impl From<StreamError> for io::Error {
     fn from(error: StreamError) -> Self {
         let kind = match error {
@@ -70,6 +74,7 @@ impl From<StreamError> for io::Error {
             StreamError::Ended => io::ErrorKind::UnexpectedEof,
             StreamError::Full | StreamError::TooManyReaders => io::ErrorKind::QuotaExceeded,
             StreamError::NoOwner | StreamError::LongKey => io::ErrorKind::InvalidInput,
+            StreamError::Lost => io::ErrorKind::ResourceBusy,
             StreamError::NoRuntime => io::ErrorKind::Other,
         };
         Self::new(kind, error)
@@ -80,7 +85,7 @@ impl From<StreamError> for io::Error {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SharedError {
-    /// As the streams of one process.
+    /// An error that [`Streams`](crate::Streams) may have, too, or [`StreamError::Lost`].
     Stream(StreamError),
     /// The log of the stream fails.
     Log(StreamLogError),

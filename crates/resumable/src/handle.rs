@@ -24,7 +24,8 @@ impl StreamHandle {
     /// were delivered. A `HEAD` request gets only the head.
     ///
     /// The response is `204 No Content` if the stream has ended and the reader has all events, `503 Service
-    /// Unavailable` with `Retry-After` if there are too many [readers](crate::StreamsBuilder::readers).
+    /// Unavailable` with `Retry-After` if there are too many [readers](crate::StreamsBuilder::readers), or if the stream
+    /// is [lost](StreamError::Lost) at this instance.
     ///
     /// A reader with an id that is not of this stream, for example of an earlier one with the same key, gets an event
     /// `gap` with the reason `expired`, then all events.
@@ -51,7 +52,7 @@ impl StreamHandle {
     /// # Errors
     ///
     /// [`StreamError::Ended`] if the stream has ended and `last` is its last event, or if it has no events;
-    /// [`StreamError::TooManyReaders`].
+    /// [`StreamError::TooManyReaders`] and [`StreamError::Lost`].
     pub fn attach_from(&self, last: Option<&str>) -> Result<EventBody, StreamError> {
         self.0.seat(last, false).map(KeptReader::into_body)
     }
@@ -66,11 +67,14 @@ impl StreamHandle {
     }
 
     /// Returns how the stream has ended. `None` while its producer runs.
+    ///
+    /// In [`SharedStreams`](crate::SharedStreams) `Failed` may mean that the stream is [lost](StreamError::Lost) at this
+    /// instance only, and goes on at another one. Find it again to know.
     pub fn end(&self) -> Option<StreamEnd> {
         self.0.end()
     }
 
-    /// Waits for the end of the stream. Cancel safe.
+    /// Waits for the end of the stream, as [`end`](Self::end) returns it. Cancel safe.
     pub async fn ended(&self) -> StreamEnd {
         self.0.ended().await
     }

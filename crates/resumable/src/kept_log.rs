@@ -13,7 +13,8 @@ use crate::end::StreamEnd;
 use crate::kept_stream::KeptStream;
 use crate::stream_log::{LogPage, LogStatus, StreamLog};
 
-/// Time for which a record of readers counts beyond its age: longer than the time between two records.
+/// Added to the time of the last record of readers, because they may have left just before the next record was due.
+/// Longer than the time between two records.
 const SLACK: Duration = Duration::from_millis(350);
 
 /// Events for the log.
@@ -54,15 +55,22 @@ impl KeptStream {
         self.state().logged.as_ref().map_or(0, |logged| logged.resumed_from)
     }
 
-    /// Makes this instance the one that writes. All events of the log are here.
-    pub(crate) fn promote(&self, token: u64) {
+    /// Makes this instance the one that writes, unless the stream has ended. All events of the log are here. Returns
+    /// whether it is.
+    pub(crate) fn promote(&self, token: u64) -> bool {
         let mut state = self.state();
+        if state.end.is_some() {
+            return false;
+        }
         let next = state.store.next();
         state.since = Instant::now();
+        // The age counts from here, and the claim has renewed the time for which the log is kept.
+        state.started = state.since;
         if let Some(logged) = &mut state.logged {
             (logged.token, logged.resumed_from) = (Some(token), next);
             logged.changed.notify_one();
         }
+        true
     }
 
     /// Returns whether a stop was requested at this instance, which does not write.
@@ -130,7 +138,9 @@ impl KeptStream {
         let ended = end.map(|(end, at)| self.close(&mut state, end, at));
         drop(state);
         self.ended.notify_waiters();
-        count(Counter::EventsSent, published);
+        if are_ours {
+            count(Counter::EventsSent, published);
+        }
         match (ended, hub) {
             (Some(ended), _) => self.announce(ended),
             (None, Some(hub)) => hub.wake(),
@@ -141,25 +151,28 @@ impl KeptStream {
     /// Counts readers of other instances, and ends the stream if it is time to.
     pub(crate) fn heed(&self, status: &LogStatus) {
         let now = Instant::now();
-        let end = {
-            let mut state = self.state();
-            if let Some(read) = status.unread.and_then(|unread| (now + SLACK).checked_sub(unread)) {
-                state.since = state.since.max(read);
-            }
-            if status.stops { Some(StreamEnd::Stopped) } else { self.due(&state, now) }
-        };
-        if let Some(end) = end {
-            self.finish(end);
+        let mut state = self.state();
+        if let Some(read) = status.unread.and_then(|unread| (now + SLACK).checked_sub(unread)) {
+            state.since = state.since.max(read);
+        }
+        let end = if status.stops { Some(StreamEnd::Stopped) } else { self.due(&state, now) };
+        // Under the same lock, so that no reader enters between the decision and the end.
+        if let Some(end) = end.filter(|_| !state.is_closed()) {
+            self.finish_with(state, end);
         }
     }
 
-    /// Ends the stream, because the last handle of all streams was dropped. The stream of another instance goes on.
-    pub(crate) fn leave(&self) {
-        let is_followed = self.state().logged.as_ref().is_some_and(|logged| logged.token.is_none());
-        if is_followed {
+    /// Ends the stream as `end`, because this instance ends. A stream with a log ends here only, which releases the
+    /// claim, so that another instance continues it. An end that was requested before is still written.
+    pub(crate) fn leave(&self, end: StreamEnd) {
+        let continues = {
+            let state = self.state();
+            state.logged.is_some() && !state.is_closed()
+        };
+        if continues {
             self.lose(false);
         } else {
-            self.finish(StreamEnd::Stopped);
+            self.finish(end);
         }
     }
 

@@ -40,7 +40,6 @@ pub(crate) struct KeptStream {
     pub(crate) name: Arc<[u8]>,
     /// Prefix of its ids, so that ids of an earlier stream with this key are recognised as foreign.
     pub(crate) epoch: u32,
-    started: Instant,
     /// Notified at the end, when it is requested, and of what a log has.
     pub(crate) ended: Notify,
     state: Mutex<StreamState>,
@@ -48,6 +47,8 @@ pub(crate) struct KeptStream {
 }
 
 pub(crate) struct StreamState {
+    /// When the producer was started.
+    pub(crate) started: Instant,
     pub(crate) store: Store,
     /// While there are readers.
     pub(crate) hub: Option<KeptHub>,
@@ -60,7 +61,8 @@ pub(crate) struct StreamState {
 
 /// Work at the end of a stream, done without its lock.
 pub(crate) struct Ended {
-    end: StreamEnd,
+    /// How, if this instance has written the stream.
+    counts: Option<StreamEnd>,
     hub: Option<KeptHub>,
     producer: Option<AbortHandle>,
     _log: Option<Arc<dyn StreamLog>>,
@@ -69,17 +71,16 @@ pub(crate) struct Ended {
 impl KeptStream {
     pub(crate) fn new(setup: &Arc<Setup>, name: Arc<[u8]>, log: Option<Arc<dyn StreamLog>>) -> Self {
         setup.running.fetch_add(1, Ordering::AcqRel);
-        count(Counter::StreamsStarted, 1);
         let now = Instant::now();
         // The keys of the hasher differ between calls.
         let epoch = log.as_ref().map_or_else(|| RandomState::new().hash_one(0) as u32, |log| log.epoch());
         let logged = log.map(|log| Box::new(Logged::new(log)));
-        let state = StreamState { store: Store::default(), hub: None, since: now, end: None, producer: None, logged };
+        let (store, hub, end, producer) = (Store::default(), None, None, None);
+        let state = StreamState { started: now, store, hub, since: now, end, producer, logged };
         Self {
             setup: Arc::clone(setup),
             name,
             epoch,
-            started: now,
             ended: Notify::new(),
             state: Mutex::new(state),
             _present: Present::in_(Gauge::KeptStreams),
@@ -142,7 +143,7 @@ impl KeptStream {
         is_open
     }
 
-    fn finish_with(&self, mut state: MutexGuard<'_, StreamState>, end: StreamEnd) {
+    pub(crate) fn finish_with(&self, mut state: MutexGuard<'_, StreamState>, end: StreamEnd) {
         if let Some(logged) = &mut state.logged {
             logged.request(end);
             let producer = state.producer.take();
@@ -172,13 +173,16 @@ impl KeptStream {
         if let Some(hub) = &state.hub {
             hub.finish();
         }
+        let counts = Some(end).filter(|_| state.logged.as_ref().is_none_or(|logged| logged.token.is_some()));
         let log = state.logged.as_mut().and_then(|logged| logged.log.take());
-        Ended { end, hub: state.hub.clone(), producer: state.producer.take(), _log: log }
+        Ended { counts, hub: state.hub.clone(), producer: state.producer.take(), _log: log }
     }
 
     pub(crate) fn announce(&self, ended: Ended) {
         self.setup.running.fetch_sub(1, Ordering::AcqRel);
-        count(ended.end.counter(), 1);
+        if let Some(end) = ended.counts {
+            count(end.counter(), 1);
+        }
         if let Some(hub) = ended.hub {
             hub.wake();
         }
@@ -229,7 +233,7 @@ impl KeptStream {
         let state = self.state();
         match state.end {
             Some(_) => state.since + options.ttl,
-            None => self.started + options.grace.min(options.age).min(options.ttl.max(PAUSE)),
+            None => state.started + options.grace.min(options.age).min(options.ttl.max(PAUSE)),
         }
     }
 
@@ -245,9 +249,9 @@ impl KeptStream {
             return Some(now + options.ttl.max(PAUSE));
         }
         let Some(end) = self.due(&state, now) else {
-            // Checked again so soon that a reader which leaves, or an end, does not move the next check forward.
+            // Not later than the stream can be due, if its reader leaves or it ends from now on.
             let unread = if state.hub.is_some() { now + options.grace.max(PAUSE) } else { state.since + options.grace };
-            return Some(unread.min(self.started + options.age).min(now + options.ttl.max(PAUSE)));
+            return Some(unread.min(state.started + options.age).min(now + options.ttl.max(PAUSE)));
         };
         let ended = self.close_with_event(&mut state, end);
         drop(state);
@@ -259,7 +263,7 @@ impl KeptStream {
     pub(crate) fn due(&self, state: &StreamState, now: Instant) -> Option<StreamEnd> {
         let options = self.options();
         match () {
-            () if now >= self.started + options.age => Some(StreamEnd::Expired),
+            () if now >= state.started + options.age => Some(StreamEnd::Expired),
             () if now >= state.since + options.grace && state.hub.is_none() => Some(StreamEnd::Abandoned),
             () => None,
         }
@@ -299,6 +303,9 @@ impl StreamState {
     /// Returns the number of the first event behind the id `last`, and whether the id is not of this stream.
     fn place(&self, epoch: u32, last: Option<&str>) -> Result<(u64, bool), StreamError> {
         let head = self.store.next();
+        if self.is_lost() {
+            return Err(StreamError::Lost);
+        }
         let place = match last.map(|id| kept::next_of(epoch, id)) {
             None => (0, false),
             Some(Some(next)) if next <= head => (next, false),

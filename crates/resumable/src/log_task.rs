@@ -5,8 +5,9 @@
 //!  the others                   log ─read─▶ store and readers
 //! ```
 //!
-//! An instance reads until the log ends, or until it gets the claim: from [`SharedStreams::open`], or because nobody
-//! else has one for longer than the patience. Then it ends the stream as failed.
+//! An instance reads until the log ends, or until it gets the claim: from [`SharedStreams::open`], or because no
+//! other instance has one for longer than the patience. Then it ends the stream as failed, or as stopped if that was
+//! requested.
 //!
 //! [`SharedStreams::open`]: super::SharedStreams::open
 
@@ -65,7 +66,8 @@ impl LogTask {
 
     /// Reads until the log has ended, or this instance is to write.
     async fn follow(&self) -> LogResult<Option<u64>> {
-        let (mut beats, mut unclaimed) = (Instant::now(), None);
+        // `told` is whether the last beat has recorded readers.
+        let (mut beats, mut told, mut stops, mut unclaimed) = (Instant::now(), false, false, None);
         while self.stream.end().is_none() {
             if let Some(token) = self.stream.token() {
                 return Ok(Some(token));
@@ -75,13 +77,14 @@ impl LogTask {
             }
             self.catch_up().await?;
             let (now, is_read) = (Instant::now(), self.stream.is_read());
-            if now >= beats {
+            if now >= beats || (is_read && !told) {
                 let status = self.patiently(|| self.log.beat(None, is_read)).await?;
+                (told, stops) = (is_read, status.stops);
                 beats = now + if is_read { BEAT } else { IDLE };
                 unclaimed = if status.is_claimed { None } else { Some(unclaimed.unwrap_or(now)) };
             }
             if unclaimed.is_some_and(|since| now >= since + self.stream.options().patience) {
-                self.take_over().await?;
+                self.take_over(if stops { StreamEnd::Stopped } else { StreamEnd::Failed }).await?;
                 continue;
             }
             let grown = async {
@@ -92,20 +95,17 @@ impl LogTask {
                 }
             };
             let _ = timeout_at(beats, either(self.changed.notified(), grown)).await;
-            if self.stream.is_read() && !is_read {
-                // The first reader has come.
-                beats = Instant::now();
-            }
         }
         Ok(None)
     }
 
-    /// Ends a stream that nobody writes as failed.
-    async fn take_over(&self) -> LogResult<()> {
-        if let Some(token) = self.patiently(|| self.log.claim()).await? {
+    /// Ends a stream that no instance writes.
+    async fn take_over(&self, end: StreamEnd) -> LogResult<()> {
+        if let Some(token) = self.patiently(|| self.log.claim(self.stream.options().keep())).await? {
             self.catch_up().await?;
-            self.stream.promote(token);
-            self.stream.finish(StreamEnd::Failed);
+            if self.stream.promote(token) {
+                self.stream.finish(end);
+            }
         } else {
             // Another instance does it, or a process that has the claim is paused.
             sleep(BEAT).await;

@@ -67,8 +67,9 @@ impl Logged {
         self.bytes -= settled.map(|event| event.len()).sum::<usize>();
     }
 
-    /// Forgets what the log does not have.
+    /// Forgets what the log does not have. The task ends, and drops the log.
     pub(crate) fn lose(&mut self) {
+        self.changed.notify_one();
         (self.waiting, self.bytes, self.is_lost) = (Vec::new(), 0, true);
     }
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::thread::panicking;
 
+use millstream::internal::{Counter, count};
 use millstream::sse::{Event, EventId, SendError};
 use pin_project_lite::pin_project;
 
@@ -57,12 +59,24 @@ impl fmt::Debug for StreamSender {
     }
 }
 
-/// A stream whose producer runs. A producer that is dropped or panics before its end has failed.
-pub(crate) struct Running(pub(crate) Arc<KeptStream>);
+/// A stream whose producer runs. A producer that panics has failed. One that is dropped before its end has, too, unless
+/// the stream has a log: its runtime ends, and another instance can continue.
+pub(crate) struct Running(Arc<KeptStream>);
+
+impl Running {
+    pub(crate) fn new(stream: &Arc<KeptStream>) -> Self {
+        count(Counter::StreamsStarted, 1);
+        Self(Arc::clone(stream))
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.finish(StreamEnd::Failed);
+        if panicking() {
+            self.0.finish(StreamEnd::Failed);
+        } else {
+            self.0.leave(StreamEnd::Failed);
+        }
     }
 }
 

@@ -26,6 +26,8 @@ use crate::table::{StreamsShared, StreamsStats};
 
 /// Number of streams that are found or opened at a time.
 const TURNS: usize = 64;
+/// Number of times that a stream is looked for which this instance loses meanwhile.
+const ATTEMPTS: usize = 3;
 
 /// [Streams](crate::Streams) that several instances of a service share by a log: a reader that is moved to another
 /// instance continues there, and another instance continues a stream whose process has ended.
@@ -73,6 +75,10 @@ const TURNS: usize = 64;
 /// [patience](StreamsBuilder::patience), one that follows it ends it as failed. A process that loses its claim, because
 /// it was paused, can append nothing more: its producer is cancelled, and its readers reconnect.
 ///
+/// When the last handle is dropped, or the runtime ends, the streams of this instance do not end. Their producers are
+/// cancelled and the claims are released, so that another instance continues. Call [`stop`](Self::stop) for each
+/// stream that is to end.
+///
 /// # Readers of all instances
 ///
 /// A stream is [abandoned](StreamsBuilder::abandoned) when it has no readers at any instance. Instances tell each other
@@ -82,8 +88,8 @@ const TURNS: usize = 64;
 /// # Failures of the log
 ///
 /// While the log is unreachable, events wait. After the [patience](StreamsBuilder::patience) the producer is cancelled
-/// and readers of this instance get an `event: error` without an id. The stream is then unknown at this instance, so
-/// that a reader which reconnects finds the log again. Calls of this type fail with [`SharedError::Log`], whose
+/// and readers of this instance get an `event: error` without an id. The instance then forgets the stream. A reader that
+/// reconnects is answered from the log once it is reachable. Calls of this type fail with [`SharedError::Log`], whose
 /// response is `503 Service Unavailable` with `Retry-After`.
 ///
 /// # Cost
@@ -153,10 +159,10 @@ impl SharedStreams {
         let (instance, spawner) = (Arc::clone(&self.0), runtime.clone());
         // In a task, because a claim must be used.
         let opened = runtime.spawn(async move {
-            let (stream, starts) = instance.open(name).await?;
+            let (stream, starts) = instance.find(&name, true).await?;
             if starts {
                 // Ends the stream if `producer` panics.
-                let running = Running(Arc::clone(&stream));
+                let running = Running::new(&stream);
                 let producer = producer(StreamSender(Arc::clone(&stream)));
                 stream.set_producer(spawner.spawn(Producing::new(producer, running)).abort_handle());
             }
@@ -169,14 +175,15 @@ impl SharedStreams {
         }
     }
 
-    /// Returns the stream of this owner with this key, of any instance. It counts as read at this moment. Cancel safe.
+    /// Returns the stream of this owner with this key, of any instance. At an instance that does not write it, the call
+    /// counts as a reader at this moment. Cancel safe.
     ///
     /// # Errors
     ///
     /// As [`Streams::get`](crate::Streams::get), and [`SharedError::Log`].
     pub async fn get(&self, key: &str, owner: impl Into<Owner>) -> Result<StreamHandle, SharedError> {
         let name = owner.into().name(key)?;
-        self.0.find(name).await.map(StreamHandle)
+        self.0.find(&name, false).await.map(|(stream, _)| StreamHandle(stream))
     }
 
     /// Answers a request for the events of a stream, as [`Streams::attach`](crate::Streams::attach) does. A reader that
@@ -194,17 +201,18 @@ impl SharedStreams {
         let asked = Asked::new(&instance.streams.setup.options.hub, request);
         async move {
             let found = match name {
-                Ok(name) => instance.find(name).await,
+                Ok(name) => instance.find(&name, false).await,
                 Err(error) => Err(error.into()),
             };
             match found {
-                Ok(stream) => StreamHandle(stream).answer(&asked),
+                Ok((stream, _)) => StreamHandle(stream).answer(&asked),
                 Err(error) => error.response(),
             }
         }
     }
 
-    /// Stops the stream of this owner with this key at the instance that writes it, within a second.
+    /// Stops the stream of this owner with this key at the instance that writes it, within a second. If no instance
+    /// writes it, it ends as stopped after the [patience](StreamsBuilder::patience), at an instance that follows it.
     ///
     /// # Errors
     ///
@@ -232,38 +240,39 @@ impl Instance {
         self.streams.table().find(name).filter(|stream| !stream.is_lost())
     }
 
-    /// Returns a stream, and whether it needs a producer.
-    async fn open(&self, name: Arc<[u8]>) -> Result<(Arc<KeptStream>, bool), SharedError> {
-        let file = hex(&name);
+    /// Returns a stream, and whether it needs a producer. With `opens`, it is created, and written here if no instance
+    /// writes it.
+    async fn find(&self, name: &Arc<[u8]>, opens: bool) -> Result<(Arc<KeptStream>, bool), SharedError> {
+        for _ in 0..ATTEMPTS {
+            let (stream, starts) = self.attempt(name, opens).await?;
+            // A stream that is lost meanwhile has not ended: its log may have more.
+            if !stream.is_lost() {
+                return Ok((stream, starts));
+            }
+        }
+        Err(StreamError::Lost.into())
+    }
+
+    /// As [`find`](Self::find). The stream may be lost here meanwhile.
+    async fn attempt(&self, name: &Arc<[u8]>, opens: bool) -> Result<(Arc<KeptStream>, bool), SharedError> {
+        let file = hex(name);
         let turn = self.turn(&file).await;
-        if let Some(here) = self.complete(&name) {
+        if let Some(here) = self.complete(name) {
             return Ok((settled(here, turn).await, false));
         }
-        let options = &self.streams.setup.options;
-        let mut found = self.found(name, &file, Some(options.age + options.ttl)).await?;
-        let token = found.log.claim().await?;
+        let keep = opens.then(|| self.streams.setup.options.keep());
+        let mut found = self.found(name, &file, keep).await?;
+        let token = match keep {
+            Some(keep) => found.log.claim(keep).await?,
+            None => None,
+        };
         if token.is_none() {
+            // Before the events are read, so that the stream is not abandoned meanwhile.
             found.log.beat(None, true).await?;
         }
         catch_up(&found.stream, &*found.log).await?;
-        let starts = token.filter(|_| found.stream.end().is_none());
-        if let Some(token) = starts {
-            found.stream.promote(token);
-        }
-        Ok((self.add(&mut found), starts.is_some()))
-    }
-
-    async fn find(&self, name: Arc<[u8]>) -> Result<Arc<KeptStream>, SharedError> {
-        let file = hex(&name);
-        let turn = self.turn(&file).await;
-        if let Some(here) = self.complete(&name) {
-            return Ok(settled(here, turn).await);
-        }
-        let mut found = self.found(name, &file, None).await?;
-        // Before the events are read, so that the stream is not abandoned meanwhile.
-        found.log.beat(None, true).await?;
-        catch_up(&found.stream, &*found.log).await?;
-        Ok(self.add(&mut found))
+        let starts = token.is_some_and(|token| found.stream.promote(token));
+        Ok((self.add(&mut found), starts))
     }
 
     async fn turn(&self, file: &str) -> MutexGuard<'_, ()> {
@@ -277,8 +286,10 @@ impl Instance {
     }
 
     /// Returns a stream that another instance writes, or none. Creates its log if it has none.
-    async fn found(&self, name: Arc<[u8]>, file: &str, create: Option<Duration>) -> Result<Found, SharedError> {
-        if let Some((stream, (log, _))) = self.kept(&name).and_then(|stream| Some((Arc::clone(&stream), stream.log()?)))
+    async fn found(&self, name: &Arc<[u8]>, file: &str, create: Option<Duration>) -> Result<Found, SharedError> {
+        let runtime = Handle::try_current().map_err(|_| StreamError::NoRuntime)?;
+        reaper::watch_again(&self.streams, &runtime);
+        if let Some((stream, (log, _))) = self.kept(name).and_then(|stream| Some((Arc::clone(&stream), stream.log()?)))
         {
             return Ok(Found { stream, log, is_new: false });
         }
@@ -286,7 +297,7 @@ impl Instance {
             return Err(StreamError::Full.into());
         }
         let log = self.logs.open(file, create).await?.ok_or(StreamError::NotFound)?;
-        let stream = Arc::new(KeptStream::new(&self.streams.setup, name, Some(Arc::clone(&log))));
+        let stream = Arc::new(KeptStream::new(&self.streams.setup, Arc::clone(name), Some(Arc::clone(&log))));
         Ok(Found { stream, log, is_new: true })
     }
 

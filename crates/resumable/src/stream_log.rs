@@ -24,8 +24,8 @@ pub trait StreamLogs: Send + Sync + fmt::Debug + 'static {
     /// `name` has 64 lower-case hexadecimal digits: the SHA-256 of the owner and the key. It is safe as a name of a
     /// file or of a key, and reveals neither.
     ///
-    /// With `create`, a log is created if there is none. It is kept for the time `create`, unless an
-    /// [end](StreamLog::append) sets another time. Of concurrent calls one creates it.
+    /// With `create`, a log is created if there is none. It is kept for the time `create`, unless a
+    /// [claim](StreamLog::claim) or an [end](StreamLog::append) sets another time. Of concurrent calls one creates it.
     ///
     /// # Errors
     ///
@@ -50,10 +50,13 @@ pub trait StreamLog: Send + Sync + fmt::Debug + 'static {
     /// Claims the log for writing. Returns the token of the claim; `None` if there is a claim that has not expired, also
     /// of this instance, or if the log has an end. Each token is used once in the life of the log.
     ///
+    /// From a successful claim on, the log is kept for the time `keep`, and not shorter than before, unless an
+    /// [end](Self::append) sets another time: the age of a stream counts from its latest claim.
+    ///
     /// # Errors
     ///
     /// [`StreamLogError::Gone`], [`StreamLogError::Unreachable`].
-    fn claim(&self) -> LogFuture<'_, Result<Option<u64>, StreamLogError>>;
+    fn claim(&self, keep: Duration) -> LogFuture<'_, Result<Option<u64>, StreamLogError>>;
 
     /// Appends encoded events, the first of which has the number `first`, and then the end, if there is one. Renews the
     /// claim. After `Ok`, every instance reads the events.

@@ -156,7 +156,7 @@ impl Streams {
         };
         reaper::watch(&self.0, &runtime);
         // Ends the stream if `producer` panics.
-        let running = Running(Arc::clone(&stream));
+        let running = Running::new(&stream);
         let producer = producer(StreamSender(Arc::clone(&stream)));
         stream.set_producer(runtime.spawn(Producing::new(producer, running)).abort_handle());
         Ok(StreamHandle(stream))

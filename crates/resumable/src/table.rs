@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::builder::StreamsBuilder;
+use crate::end::StreamEnd;
 use crate::kept_stream::{KeptStream, Setup};
 use crate::lock::lock;
 
@@ -148,7 +149,7 @@ impl Drop for StreamsShared {
     fn drop(&mut self) {
         let table = std::mem::take(&mut *self.table());
         for stream in table.into_streams() {
-            stream.leave();
+            stream.leave(StreamEnd::Stopped);
         }
         self.wakes.notify_one();
     }

@@ -46,29 +46,29 @@ impl Inherited {
 #[derive(Debug)]
 pub(super) struct EarlyConnections {
     inherited: Inherited,
-    /// Whether all of them are accepted. The kernel hands connections out in the order in which they were established,
-    /// so they are once none was left to accept.
-    are_over: AtomicBool,
+    /// Whether all of them have been accepted. The kernel hands connections out in the order in which they were
+    /// established, so all have been when there is none to accept.
+    all_accepted: AtomicBool,
 }
 
 impl EarlyConnections {
     pub(super) fn new(inherited: Inherited) -> Self {
-        Self { inherited, are_over: AtomicBool::new(false) }
+        Self { inherited, all_accepted: AtomicBool::new(false) }
     }
 
-    pub(super) fn are_over(&self) -> bool {
-        self.are_over.load(Ordering::Acquire)
+    pub(super) fn all_accepted(&self) -> bool {
+        self.all_accepted.load(Ordering::Acquire)
     }
 
     /// Accepts a connection, and sets its options if it may be an early one.
     pub(super) fn accept<A>(&self, accept: impl FnOnce() -> io::Result<(OwnedFd, A)>) -> io::Result<(OwnedFd, A)> {
         // Read before the call: another thread may find none left after this one has taken the last.
-        let are_over = self.are_over();
+        let all_accepted = self.all_accepted();
         let accepted = accept();
         match &accepted {
             // An error means that the peer has gone, which the first read tells.
-            Ok((fd, _)) if !are_over => drop(self.inherited.set(fd.as_fd())),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.are_over.store(true, Ordering::Release),
+            Ok((fd, _)) if !all_accepted => drop(self.inherited.set(fd.as_fd())),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.all_accepted.store(true, Ordering::Release),
             _ => {}
         }
         accepted

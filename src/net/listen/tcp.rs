@@ -173,7 +173,8 @@ impl TcpListenerBuilder {
     }
 
     /// Takes over an existing listener, for instance from a supervisor. Makes it nonblocking, and sets
-    /// `TCP_NODELAY` and the options of this builder, also for connections that already wait. [`backlog`](Self::backlog) and [`reuse_port`](Self::reuse_port) do not apply.
+    /// `TCP_NODELAY` and the options of this builder, also for connections that already wait.
+    /// [`backlog`](Self::backlog) and [`reuse_port`](Self::reuse_port) do not apply.
     ///
     /// # Panics
     ///

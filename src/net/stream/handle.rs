@@ -230,12 +230,14 @@ impl Handle {
         }
     }
 
-    /// Returns the address of this end of the connection; `None` if the stream is not TCP, or is closed.
+    /// Returns the address of this end of the connection; `None` if the stream is not a
+    /// [`TcpStream`](crate::net::TcpStream), or is closed.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         socket::local_addr(&self.egress()?.as_fd()).ok()
     }
 
-    /// Returns the address of the other end of the connection; `None` if the stream is not TCP, or is closed.
+    /// Returns the address of the other end of the connection; `None` if the stream is not a
+    /// [`TcpStream`](crate::net::TcpStream), or is closed.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         socket::peer_addr(&self.egress()?.as_fd()).ok()
     }

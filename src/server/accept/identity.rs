@@ -2,9 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::net::IpAddr;
-#[cfg(any(feature = "axum-08", feature = "tonic-014"))]
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
 use http::Extensions;
@@ -119,16 +117,28 @@ pub fn connection(extensions: &Extensions) -> Option<&Connection> {
 
 /// Returns the address of the peer of a request.
 pub fn peer(extensions: &Extensions) -> Option<IpAddr> {
-    if let Some(connection) = connection(extensions) {
-        return connection.peer();
+    match connection(extensions) {
+        Some(connection) => connection.peer(),
+        None => connect_info(extensions).map(|addr| addr.ip()),
     }
+}
+
+/// Returns the address of the other end of the socket, with its port, if both are known.
+pub fn socket_peer(extensions: &Extensions) -> Option<SocketAddr> {
+    let connected = connection(extensions).and_then(|connection| connection.handle().peer_addr());
+    connected.or_else(|| connect_info(extensions))
+}
+
+/// Returns the address that the server of axum or tonic gives.
+fn connect_info(extensions: &Extensions) -> Option<SocketAddr> {
     #[cfg(feature = "axum-08")]
-    if let Some(axum::extract::ConnectInfo(addr)) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
-        return Some(addr.ip());
+    if let Some(axum::extract::ConnectInfo(addr)) = extensions.get() {
+        return Some(*addr);
     }
     #[cfg(feature = "tonic-014")]
     if let Some(info) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
-        return info.remote_addr().map(|addr: SocketAddr| addr.ip());
+        return info.remote_addr();
     }
+    let _ = extensions;
     None
 }

@@ -153,10 +153,13 @@ impl Seen {
 
         let (begun, open) = facts.requests;
         let carries = facts.tunnel && (has_sent || pulse.received != before.received);
-        // Also when the last response has ended since the last check: the end of its request may have arrived since.
-        if facts.ended || open > 0 || facts.requests != self.requests || pulse.waits() || carries {
+        if facts.ended || open > 0 || begun != self.requests.0 || pulse.waits() || carries {
             (self.requests, self.quiet, self.head, self.raised) = (facts.requests, (now, pulse.received), None, None);
             return CheckVerdict::Well { between_requests: false };
+        }
+        if std::mem::replace(&mut self.requests, facts.requests) != facts.requests {
+            // The last response has ended since the last check. Until then, the end of its request may have arrived.
+            self.quiet = (now, pulse.received);
         }
         if facts.phase > ShutdownPhase::Nothing {
             let (since, heard) = &mut **self.raised.get_or_insert_with(|| Box::new((now, now)));

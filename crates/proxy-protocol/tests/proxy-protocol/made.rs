@@ -98,11 +98,11 @@ pub(crate) fn wrong() -> Vec<(Vec<u8>, &'static str)> {
         header
     };
     vec![
-        (text("GET / HTTP/1.1\r\nHost: mill\r\n\r\n"), "does not begin"),
-        (text("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), "does not begin"),
-        (text("proxy TCP4 203.0.113.7 10.0.0.1 4711 443\r\n"), "does not begin"),
-        (b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(), "does not begin"),
-        (b"\r\n\r\n\0\r\nQUIT\r\x21\x11\0\x0c".to_vec(), "does not begin"),
+        (text("GET / HTTP/1.1\r\nHost: mill\r\n\r\n"), "do not begin"),
+        (text("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), "do not begin"),
+        (text("proxy TCP4 203.0.113.7 10.0.0.1 4711 443\r\n"), "do not begin"),
+        (b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(), "do not begin"),
+        (b"\r\n\r\n\0\r\nQUIT\r\x21\x11\0\x0c".to_vec(), "do not begin"),
         (text("PROXY TCP4 203.0.113.7 10.0.0.1 4711 443\n"), "line"),
         (b"PROXY TCP4 203.0.113.\xff 10.0.0.1 4711 443\r\n".to_vec(), "line"),
         ([&b"PROXY UNKNOWN "[..], &[b'x'; 92], b"\r\n"].concat(), "too long"),

@@ -1,4 +1,5 @@
-//! `ProxyListener` under our server: the address of the client, refused connections, and an accept loop that never waits.
+//! `ProxyListener` under our server: the address of the client, refused connections, and an accept loop that never
+//! waits.
 
 mod frameworks;
 mod listeners;
@@ -26,8 +27,8 @@ pub(crate) fn local() -> Trusted {
     "127.0.0.1".parse().unwrap()
 }
 
-/// Answers with the address of the client in each form, and the length of the body: the address for axum, the peer, and the host
-/// that the header names.
+/// Answers with the address of the client in each form, and the length of the body: the address for axum, the peer, and
+/// the host that the header names.
 pub(crate) fn service() -> AnyService {
     serving::any(tower::service_fn(|request: Request<RequestBody>| async {
         let (head, body) = request.into_parts();

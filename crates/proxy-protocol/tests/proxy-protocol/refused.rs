@@ -88,7 +88,7 @@ fn an_invalid_header_ends_the_connection_and_is_counted_and_reported() {
                 refused += 1;
                 counted_since(&before, |counted| counted.proxy_headers_refused >= refused).await;
                 let reports = std::mem::take(&mut *log.0.lock().unwrap());
-                assert_eq!(reports, ["the peer has closed within its PROXY header"]);
+                assert_eq!(reports, ["the peer has closed within the PROXY header"]);
             }
             // Peers that only connect, and a good one, are not counted.
             Raw::connect(addr).await.reset();

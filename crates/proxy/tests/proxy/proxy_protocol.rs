@@ -72,11 +72,7 @@ impl Server {
     }
 
     fn plan(&self, way: Way, version: ProxyVersion) -> ProxyBuilder {
-        let plan = match way {
-            Way::Tls => secured(self.addr, trusting(&[])),
-            way => plan(self.addr, way == Way::Http2),
-        };
-        plan.proxy_protocol(version)
+        plan_of(self.addr, way, version)
     }
 
     fn accepted(&self) -> usize {
@@ -86,6 +82,14 @@ impl Server {
     fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
+}
+
+fn plan_of(addr: SocketAddr, way: Way, version: ProxyVersion) -> ProxyBuilder {
+    let plan = match way {
+        Way::Tls => secured(addr, trusting(&[])),
+        way => plan(addr, way == Way::Http2),
+    };
+    plan.proxy_protocol(version)
 }
 
 fn local() -> Trusted {
@@ -169,18 +173,53 @@ fn read(bytes: &[u8]) -> ProxyHeader {
     ProxyHeader::parse(bytes).unwrap().unwrap().0
 }
 
+/// Sends a request, after `before`. Returns the first bytes of the connection to the upstream.
+async fn first_bytes(
+    upstream: tokio::net::TcpListener,
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    before: &[u8],
+) -> [u8; 14] {
+    let mut raw = Raw::over(client);
+    raw.send([before, ASK.as_bytes()].concat()).await;
+    let mut bytes = [0; 14];
+    upstream.accept().await.unwrap().0.read_exact(&mut bytes).await.unwrap();
+    bytes
+}
+
 #[test]
-fn requests_without_a_client_are_sent_as_local() {
+fn only_a_connection_of_the_load_balancer_itself_is_sent_as_local() {
+    const UNKNOWN: &[u8; 15] = b"PROXY UNKNOWN\r\n";
+    const LOCAL: &[u8; 14] = b"\r\n\r\n\0\r\nQUIT\n\x20\0";
+    const UNSPECIFIED: &[u8; 14] = b"\r\n\r\n\0\r\nQUIT\n\x21\0";
     on_both(async || {
         let dir = tempfile::tempdir().unwrap();
+        // One for each case, because a proxy sends a failed request again.
+        let upstream = async || tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         for (n, way) in WAYS.into_iter().enumerate() {
-            let server = Server::start(way).await;
             for version in VERSIONS {
+                let expected = |command: &[u8; 14]| match version {
+                    ProxyVersion::V1 => *UNKNOWN.first_chunk().unwrap(),
+                    _ => *command,
+                };
+                for (before, sent) in [
+                    ([&LOCAL[..], b"\0\0"].concat(), LOCAL),
+                    ([&UNSPECIFIED[..], b"\0\0"].concat(), UNSPECIFIED),
+                    ([&UNSPECIFIED[..], b"\0\x05\x05\0\x02id"].concat(), UNSPECIFIED),
+                    (UNKNOWN.to_vec(), UNSPECIFIED),
+                ] {
+                    let upstream = upstream().await;
+                    let plan = plan_of(upstream.local_addr().unwrap(), way, version);
+                    let client = TcpStream::connect(behind(plan).await).await.unwrap();
+                    let first = first_bytes(upstream, client, &before).await;
+                    assert_eq!(first, expected(sent), "{way:?} {version:?} {before:?}");
+                }
+                // A client of a Unix socket.
+                let upstream = upstream().await;
+                let proxy = plan_of(upstream.local_addr().unwrap(), way, version).build().unwrap();
                 let path = dir.path().join(format!("{n}{version:?}"));
-                let proxy = server.plan(way, version).build().unwrap();
                 tokio::spawn(serve(UnixListener::bind(&path).await.unwrap(), proxy).into_future());
-                let mut raw = Raw::over(tokio::net::UnixStream::connect(&path).await.unwrap());
-                assert_eq!(ask(&mut raw).await, seen(&ProxyHeader::local()), "{way:?} {version:?}");
+                let client = tokio::net::UnixStream::connect(&path).await.unwrap();
+                assert_eq!(first_bytes(upstream, client, b"").await, expected(UNSPECIFIED), "{way:?} {version:?}");
             }
         }
     });

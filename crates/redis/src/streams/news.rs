@@ -30,6 +30,10 @@ impl News {
         is_last
     }
 
+    pub(super) fn is_awaited(&self, channel: &str) -> bool {
+        self.waiting().contains_key(channel)
+    }
+
     pub(super) fn heard(&self, push: &PushInfo) {
         match push.kind {
             PushKind::Message => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, cmd, pipe};
+use redis::{Cmd, FromRedisValue, RedisError, RedisResult, cmd, pipe};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::Instant;
 
@@ -30,6 +30,8 @@ pub(super) struct PushingLink {
 #[derive(Debug, Default)]
 struct Open {
     link: Option<Arc<Loaded>>,
+    /// Number of connections until now.
+    connections: u64,
     backoff: Backoff,
     /// The last failure to connect, and until when it counts.
     failed: Option<(Instant, RedisError)>,
@@ -39,6 +41,8 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Loaded {
     link: RedisLink,
+    /// Number of the connection, from 1 on.
+    pub(super) number: u64,
     digests: Vec<String>,
 }
 
@@ -68,8 +72,9 @@ impl PushingLink {
         if let Some((_, error)) = open.failed.as_ref().filter(|(until, _)| Instant::now() < *until) {
             return Err(error.clone());
         }
-        match self.connect().await {
+        match self.connect(open.connections + 1).await {
             Ok(link) => {
+                open.connections = link.number;
                 if open.failed.take().is_some() {
                     events::back(&self.server.address);
                 }
@@ -86,7 +91,7 @@ impl PushingLink {
         }
     }
 
-    async fn connect(&self) -> RedisResult<Loaded> {
+    async fn connect(&self, number: u64) -> RedisResult<Loaded> {
         let news = Arc::clone(&self.news);
         let heard = move |push| {
             news.heard(&push);
@@ -98,7 +103,7 @@ impl PushingLink {
             load.cmd("SCRIPT").arg("LOAD").arg(script);
         }
         let digests = load.query_async(&mut link.connection).await?;
-        Ok(Loaded { link, digests })
+        Ok(Loaded { link, number, digests })
     }
 
     /// Calls a script with the two keys of a log.
@@ -114,12 +119,6 @@ impl PushingLink {
         args(&mut call);
         let called = call.query_async(&mut link.connection()).await;
         self.checked(&link, called).await
-    }
-
-    pub(super) async fn query<T: FromRedisValue>(&self, pipeline: &Pipeline) -> RedisResult<T> {
-        let link = self.get().await?;
-        let answer = pipeline.query_async(&mut link.connection()).await;
-        self.checked(&link, answer).await
     }
 
     /// Forgets a connection that is lost, or whose server has forgotten the scripts.

@@ -1,30 +1,29 @@
 //! The log of one stream.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::{RedisResult, pipe};
+use redis::RedisResult;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::pushing_link::{PushingLink, events_key, millis, unreachable};
 use super::scripts::Script;
+use crate::backoff::random;
 use millstream::sse::log::LogFuture;
 use millstream_resumable::{LogPage, LogStatus, StreamEnd, StreamLog, StreamLogError};
 
-/// Maximum number of events of a page.
-const PAGE: usize = 500;
+/// Size of the events of a page.
+const PAGE: usize = 256 << 10;
 /// Time after which a stream reads again although no event was announced.
 const SILENT: Duration = Duration::from_secs(1);
 
 type LogResult<T> = Result<T, StreamLogError>;
-/// An event of a stream: its id and its fields.
-type Entry = (String, Vec<Vec<u8>>);
-/// The epoch and the end, the time to live, the events.
-type Found = ((Option<u32>, Option<String>), i64, Vec<Entry>);
+/// The answer, whether there are more events, the end, the time to live, the events.
+type Found = (i64, bool, String, i64, Vec<Vec<u8>>);
 
 #[derive(Debug)]
 pub(super) struct RedisStream {
@@ -35,8 +34,8 @@ pub(super) struct RedisStream {
     epoch: u32,
     claim: u64,
     announced: Arc<Notify>,
-    /// Address of the connection that is subscribed.
-    subscribed: AtomicUsize,
+    /// Number of the connection that is subscribed.
+    subscribed: AtomicU64,
 }
 
 impl RedisStream {
@@ -44,29 +43,19 @@ impl RedisStream {
         let (announced, events) = (Arc::default(), events_key(&key));
         link.news.add(&events, &announced);
         let (link, claim) = (Arc::clone(link), millis(claim));
-        Self { link, key, events, epoch, claim, announced, subscribed: AtomicUsize::new(0) }
+        Self { link, key, events, epoch, claim, announced, subscribed: AtomicU64::new(0) }
     }
 
     async fn read_page(&self, from: u64) -> LogResult<LogPage> {
-        let mut read = pipe();
-        read.atomic().cmd("HMGET").arg(&self.key).arg("epoch").arg("end").cmd("PTTL").arg(&self.key);
-        read.cmd("XRANGE").arg(&self.events).arg(format!("{}-0", from + 1)).arg("+").arg("COUNT").arg(PAGE);
         let _turn = self.link.reads.acquire().await;
-        let found: Found = self.link.query(&read).await.map_err(unreachable)?;
-        let ((epoch, end), left, entries) = found;
-        if epoch != Some(self.epoch) {
-            return Err(StreamLogError::Gone);
-        }
+        let read = self.link.call(Script::Read, &self.key, |call| {
+            call.arg(self.epoch).arg(from).arg(PAGE);
+        });
+        let (answer, more, end, left, events): Found = read.await.map_err(unreachable)?;
+        check(answer)?;
         let mut page = LogPage::default();
-        page.more = entries.len() == PAGE;
-        for (number, (id, mut fields)) in (from..).zip(entries) {
-            // Only the scripts write it.
-            if id != format!("{}-0", number + 1) || fields.len() != 2 {
-                return Err(StreamLogError::Gone);
-            }
-            page.events.extend(fields.pop().map(Bytes::from));
-        }
-        let end = end.filter(|_| !page.more).and_then(|end| StreamEnd::from_name(&end));
+        (page.more, page.events) = (more, events.into_iter().map(Bytes::from).collect());
+        let end = StreamEnd::from_name(&end).filter(|_| !more);
         page.end = end.map(|end| (end, Duration::from_millis(left.max(0) as u64)));
         Ok(page)
     }
@@ -74,13 +63,12 @@ impl RedisStream {
     /// Subscribes the connection, unless it is. Returns whether it was.
     async fn subscribe(&self) -> RedisResult<bool> {
         let link = self.link.get().await?;
-        let address = Arc::as_ptr(&link) as usize;
-        if self.subscribed.load(Ordering::Acquire) == address {
+        if self.subscribed.load(Ordering::Acquire) == link.number {
             return Ok(true);
         }
         let subscribed = link.connection().subscribe(&self.events).await;
         self.link.checked(&link, subscribed).await?;
-        self.subscribed.store(address, Ordering::Release);
+        self.subscribed.store(link.number, Ordering::Release);
         Ok(false)
     }
 }
@@ -98,13 +86,14 @@ impl StreamLog for RedisStream {
         self.epoch
     }
 
-    fn claim(&self) -> LogFuture<'_, LogResult<Option<u64>>> {
+    fn claim(&self, keep: Duration) -> LogFuture<'_, LogResult<Option<u64>>> {
         Box::pin(async move {
+            let token = random();
             let claimed = self.link.call(Script::Claim, &self.key, |call| {
-                call.arg(self.epoch).arg(self.claim);
+                call.arg(self.epoch).arg(self.claim).arg(token).arg(millis(keep));
             });
-            let token = check(claimed.await.map_err(unreachable)?)?;
-            Ok(u64::try_from(token).ok().filter(|&token| token > 0))
+            let is_ours = check(claimed.await.map_err(unreachable)?)? == 1;
+            Ok(is_ours.then_some(token))
         })
     }
 
@@ -173,8 +162,13 @@ impl Drop for RedisStream {
         if is_last && *self.subscribed.get_mut() != 0 {
             let (link, events) = (Arc::clone(&self.link), std::mem::take(&mut self.events));
             drop(runtime.spawn(async move {
-                if let Ok(open) = link.get().await {
+                let Ok(open) = link.get().await else { return };
+                if !link.news.is_awaited(&events) {
                     let _ = open.connection().unsubscribe(&events).await;
+                }
+                // A log of the same name may have subscribed before.
+                if link.news.is_awaited(&events) {
+                    let _ = open.connection().subscribe(&events).await;
                 }
             }));
         }

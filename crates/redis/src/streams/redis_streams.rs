@@ -33,22 +33,23 @@ use millstream_resumable::{StreamLog, StreamLogError, StreamLogs};
 ///
 /// # Guarantees
 ///
-/// * **One writer.** A claim is a number that Redis counts up, and a time in which it is renewed,
+/// * **One writer.** A claim is a random number, and a time in which it is renewed,
 ///   [`claim`](RedisStreamsBuilder::claim). Redis checks the number with each append in the same step. An append of an
 ///   instance that was paused or cut off, and whose claim another one has, changes nothing, however late it arrives.
 /// * **No duplicates.** Events have numbers. An append with an unknown outcome is repeated, and Redis skips what it has.
 /// * **Durability.** Events are as durable as Redis is configured. If it has lost events (a crash without persistence, a
-///   fail-over, `FLUSHALL`, an eviction), the streams fail.
+///   fail-over, `FLUSHALL`, an eviction), the streams fail, and begin again with other ids. Only the loss of the latest
+///   events together with their number is not noticed by an instance that had not read them.
 /// * **Time to live.** Redis removes both keys of a stream after the
-///   [time to live](millstream::sse::StreamsBuilder::ttl), or if it has no end, after that and the
-///   [greatest age](millstream::sse::StreamsBuilder::max_age).
+///   [time to live](millstream_resumable::StreamsBuilder::ttl), or if it has no end, after that and the
+///   [greatest age](millstream_resumable::StreamsBuilder::max_age).
 ///
 /// # Cost
 ///
 /// One connection of each instance carries all calls and notifications. Events that are sent while an append runs are in
 /// the next one. A running stream costs four short scripts in a second at the instance that writes, and four at each
 /// instance that has readers; beside these, one script for an append, and one notification and one read at each instance
-/// with readers. At most 16 reads of events run at a time. A read has at most 500 events. Replies are not metered.
+/// with readers. At most 16 reads of events run at a time. A read has at most about 256 KiB of events. Replies are not metered.
 #[derive(Clone, Debug)]
 pub struct RedisStreams {
     link: Arc<PushingLink>,

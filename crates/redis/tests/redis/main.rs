@@ -8,4 +8,5 @@ mod log;
 mod replay;
 mod resume;
 mod server;
+mod stream_logs;
 mod streams;

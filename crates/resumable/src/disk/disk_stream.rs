@@ -19,33 +19,35 @@ type LogResult<T> = Result<T, StreamLogError>;
 
 #[derive(Debug)]
 pub(super) struct DiskStream {
-    file: Arc<StreamFile>,
+    epoch: u32,
+    /// `None` while it is dropped.
+    file: Option<Arc<StreamFile>>,
     /// Whether a look at the length may wait for a server or another process.
     may_wait: bool,
 }
 
 impl DiskStream {
     pub(super) fn new(file: StreamFile, may_wait: bool) -> Self {
-        Self { file: Arc::new(file), may_wait }
+        Self { epoch: file.epoch, file: Some(Arc::new(file)), may_wait }
     }
 
     fn job<T: Send + 'static>(
         &self,
         work: impl FnOnce(&StreamFile) -> LogResult<T> + Send + 'static,
     ) -> LogFuture<'_, LogResult<T>> {
-        let file = Arc::clone(&self.file);
-        let job = job(move || Ok(work(&file)));
+        let file = self.file.clone();
+        let job = job(move || Ok(file.map_or(Err(StreamLogError::Gone), |file| work(&file))));
         Box::pin(async move { job.await? })
     }
 }
 
 impl StreamLog for DiskStream {
     fn epoch(&self) -> u32 {
-        self.file.epoch
+        self.epoch
     }
 
-    fn claim(&self) -> LogFuture<'_, LogResult<Option<u64>>> {
-        self.job(StreamFile::claim)
+    fn claim(&self, keep: Duration) -> LogFuture<'_, LogResult<Option<u64>>> {
+        self.job(move |file| file.claim(keep))
     }
 
     fn append<'a>(
@@ -73,7 +75,7 @@ impl StreamLog for DiskStream {
                 sleep(LOOK).await;
                 let has_grown = match self.may_wait {
                     true => self.job(|file| Ok(file.has_grown())).await.unwrap_or(true),
-                    false => self.file.has_grown(),
+                    false => self.file.as_ref().is_none_or(|file| file.has_grown()),
                 };
                 if has_grown {
                     return;
@@ -90,6 +92,6 @@ impl StreamLog for DiskStream {
 impl Drop for DiskStream {
     fn drop(&mut self) {
         // Closing a file that was removed waits for the disk.
-        discard(Arc::clone(&self.file));
+        discard(self.file.take());
     }
 }

@@ -1,5 +1,6 @@
 //! The directory with the files of streams, and the task that removes them in time.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -16,7 +17,7 @@ use millstream::sse::log::disk::DiskError;
 use tokio::time::{Instant, sleep};
 
 use super::disk_stream::DiskStream;
-use super::header::{self, Field, Header};
+use super::header::{self, Field, HEADER, Header};
 use super::stream_file::StreamFile;
 use crate::disk::job::job;
 use crate::stream_log::{StreamLog, StreamLogError, StreamLogs};
@@ -31,6 +32,9 @@ const LOOK: Duration = Duration::from_secs(1);
 const SWEEP: u64 = 30_000;
 /// Time for which a file without a header is kept, in milliseconds. Its process is about to write it, or was killed.
 const HEADLESS: u64 = 60_000;
+/// Time after its last change for which a file is kept at most, in milliseconds: three years, longer than the longest
+/// options. The checksum of the header does not have the time of removal.
+const LONGEST: u64 = 3 * 365 * 24 * 60 * 60 * 1000;
 /// Time for which an opening waits for a file that another one creates or removes, and the time between two attempts.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
@@ -152,7 +156,8 @@ impl StreamsDirectory {
         };
         let now = header::now();
         let header = Header::read(&found)?;
-        if let Some(header) = header.filter(|header| header.get(Field::RemoveAt) > now) {
+        let is_kept = remove_at(&found, header)? > now;
+        if let Some(header) = header.filter(|_| is_kept) {
             return Ok(Some(self.stream(found, header.epoch())));
         }
         let Some(create) = create else { return Ok(None) };
@@ -160,11 +165,11 @@ impl StreamsDirectory {
             self.remove(path, &found)?;
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        self.create(found, now.saturating_add(header::millis(create)))
+        self.create(found, create)
     }
 
     /// Writes the header of a new file, under its lock.
-    fn create(&self, file: File, remove_at: u64) -> io::Result<Option<StreamFile>> {
+    fn create(&self, file: File, keep: Duration) -> io::Result<Option<StreamFile>> {
         let is_ours = try_lock(&file)? && file.metadata()?.nlink() > 0;
         if !is_ours || Header::read(&file)?.is_some() {
             let _ = unlock(&file);
@@ -172,7 +177,9 @@ impl StreamsDirectory {
         }
         // The keys of the hasher differ between calls.
         let epoch = RandomState::new().hash_one(0) as u32;
-        Header::create(&file, epoch, remove_at)?;
+        // The records behind a damaged header are those of another stream.
+        file.set_len(0)?;
+        Header::create(&file, epoch, header::now().saturating_add(header::millis(keep)))?;
         if self.durability == Durability::Full {
             self.file.sync_all()?;
         }
@@ -184,30 +191,42 @@ impl StreamsDirectory {
         StreamFile::new(file, epoch, self.durability, Arc::clone(&self.due))
     }
 
-    /// Removes all files that are no longer kept.
+    /// Removes all files that are no longer kept. A file that fails does not keep the others. Returns the first error,
+    /// with the path of its file.
     fn sweep(&self) -> io::Result<()> {
         let now = header::now();
         // Before the files are read, so that an end that is written meanwhile counts.
         self.due.store(now + SWEEP, Ordering::Release);
+        let mut swept = Ok(());
         for entry in std::fs::read_dir(&self.absolute)? {
-            let path = entry?.path();
-            if !path.to_str().is_some_and(|name| name.ends_with(SUFFIX)) {
-                continue;
-            }
-            // Another process may have removed it.
-            let Ok(found) = OpenOptions::new().read(true).write(true).open(&path) else { continue };
-            match remove_at(&found)? {
-                at if at <= now => self.remove(&path, &found)?,
-                at => drop(self.due.fetch_min(at, Ordering::AcqRel)),
+            let entry = entry?;
+            if is_name(&entry.file_name()) {
+                let path = entry.path();
+                let failed = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+                swept = swept.and(self.look(&path, now).map_err(failed));
             }
         }
-        Ok(())
+        swept
+    }
+
+    /// Removes a file that is no longer kept, or notes when it has to be removed.
+    fn look(&self, path: &Path, now: u64) -> io::Result<()> {
+        // Another process may have removed it.
+        let Ok(found) = OpenOptions::new().read(true).write(true).open(path) else { return Ok(()) };
+        match remove_at(&found, Header::read(&found)?)? {
+            at if at <= now => self.remove(path, &found),
+            at => {
+                self.due.fetch_min(at, Ordering::AcqRel);
+                Ok(())
+            }
+        }
     }
 
     /// Removes a file that is no longer kept, unless it is locked.
     fn remove(&self, path: &Path, found: &File) -> io::Result<()> {
         if try_lock(found)? {
-            if found.metadata()?.nlink() > 0 && remove_at(found)? <= header::now() {
+            let is_due = remove_at(found, Header::read(found)?)? <= header::now();
+            if is_due && found.metadata()?.nlink() > 0 {
                 std::fs::remove_file(path)?;
             }
             unlock(found)?;
@@ -216,14 +235,24 @@ impl StreamsDirectory {
     }
 }
 
-/// Returns when a file may be removed.
-fn remove_at(file: &File) -> io::Result<u64> {
-    if let Some(header) = Header::read(file)? {
-        return Ok(header.get(Field::RemoveAt));
-    }
-    let changed = file.metadata()?.modified()?;
-    let changed = changed.duration_since(UNIX_EPOCH).map_or(0, header::millis);
-    Ok(changed + HEADLESS)
+/// Returns whether a file of a stream may have this name: the directory may have others.
+fn is_name(name: &OsStr) -> bool {
+    let digits = name.as_encoded_bytes().strip_suffix(SUFFIX.as_bytes());
+    digits.is_some_and(|digits| {
+        digits.len() == 64 && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+/// Returns when a file with this header may be removed.
+fn remove_at(file: &File, header: Option<Header>) -> io::Result<u64> {
+    let metadata = file.metadata()?;
+    let changed = metadata.modified()?.duration_since(UNIX_EPOCH).map_or(0, header::millis);
+    Ok(match header {
+        Some(header) => header.get(Field::RemoveAt).min(changed.saturating_add(LONGEST)),
+        None if metadata.len() < HEADER => changed.saturating_add(HEADLESS),
+        // It is damaged, or has another format.
+        None => u64::MAX,
+    })
 }
 
 /// Removes files in time, as long as the directory is used.
@@ -237,3 +266,6 @@ async fn sweep(directory: Weak<StreamsDirectory>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

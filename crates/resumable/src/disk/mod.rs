@@ -9,8 +9,9 @@
 //!
 //! Invariants:
 //! 1. Only the holder of the lock of a file writes records, cuts the file off, or removes its name.
-//! 2. A name that is locked and has a link is the name of this file.
+//! 2. A file that is locked and has a link still has its name: no other file can have it.
 //! 3. A record that was whole once is never changed or cut off.
+//! 4. A file that no process of this crate can have written is never changed or removed.
 
 mod disk_stream;
 mod disk_streams;

@@ -44,6 +44,11 @@ pub(super) fn len(head: &[u8; HEAD]) -> usize {
     HEAD + (word(head, 0) & !END) as usize
 }
 
+/// Returns the number in a head, which may not be that of a record.
+pub(super) fn number(head: &[u8; HEAD]) -> u64 {
+    head[8..].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
 /// Reads the record of the event `number`; `None` if it is not that, or not whole.
 pub(super) fn read(record: &[u8], number: u64) -> Option<Record<'_>> {
     let head = record.first_chunk::<HEAD>()?;

@@ -19,6 +19,8 @@ use crate::stream_log::{LogPage, LogStatus, StreamLogError};
 
 /// Size of the events of a page.
 const PAGE: usize = 256 << 10;
+/// Bytes that are searched at a time.
+const SEARCH: usize = 64 << 10;
 /// Age of the last beat from which on nobody seems to write, in milliseconds. Only the lock decides.
 const SILENT: u64 = 3000;
 
@@ -50,7 +52,7 @@ pub(super) struct StreamFile {
     /// When the next file has to be removed.
     due: Arc<AtomicU64>,
     claim: Mutex<Claim>,
-    /// Where the last page ended.
+    /// Where the last page ended. It is before the end, so that the end is found again.
     read: Mutex<Place>,
 }
 
@@ -66,7 +68,7 @@ impl StreamFile {
         Self { file, epoch, durability, due, claim: Mutex::default(), read: Mutex::new(START) }
     }
 
-    pub(super) fn claim(&self) -> LogResult<Option<u64>> {
+    pub(super) fn claim(&self, keep: Duration) -> LogResult<Option<u64>> {
         let mut claim = lock(&self.claim);
         if claim.tail.is_some() || !try_lock(&self.file)? {
             return Ok(None);
@@ -81,9 +83,16 @@ impl StreamFile {
             unlock(&self.file)?;
             return Ok(None);
         }
+        if self.has_whole_behind(tail)? {
+            // A record in the middle is damaged. The next opening removes the file and begins another stream.
+            self.keep_for(Duration::ZERO)?;
+            unlock(&self.file)?;
+            return Err(StreamLogError::Gone);
+        }
         // What follows is a part of a record, of a writer that was killed.
         self.file.set_len(tail.offset)?;
         Header::set(&self.file, Field::ClaimedAt, header::now())?;
+        self.keep_for(keep)?;
         *claim = Claim { token: claim.token + 1, tail: Some(tail), has_end };
         Ok(Some(claim.token))
     }
@@ -125,9 +134,7 @@ impl StreamFile {
             _ => self.file.sync_all()?,
         }
         if let Some((_, ttl)) = end {
-            let remove_at = header::now().saturating_add(header::millis(ttl));
-            Header::set(&self.file, Field::RemoveAt, remove_at)?;
-            self.due.fetch_min(remove_at, Ordering::AcqRel);
+            self.keep_for(ttl)?;
             unlock(&self.file)?;
             claim.has_end = true;
         }
@@ -148,7 +155,8 @@ impl StreamFile {
         if is_read {
             Header::set(&self.file, Field::ReadAt, now)?;
         }
-        let header = Header::read(&self.file)?.ok_or(StreamLogError::Gone)?;
+        let header = Header::read(&self.file)?.filter(|header| header.epoch() == self.epoch);
+        let header = header.ok_or(StreamLogError::Gone)?;
         let since = |field| now.saturating_sub(header.get(field));
         let read_at = header.get(Field::ReadAt);
         Ok(LogStatus {
@@ -164,7 +172,7 @@ impl StreamFile {
             *place = START;
         }
         let (mut page, mut size, mut number, mut end) = (LogPage::default(), 0, place.number, None);
-        *place = self.scan(*place, |record| {
+        let next = self.scan(*place, |record| {
             if let Some(event) = record.event {
                 if number >= from {
                     size += event.len();
@@ -176,6 +184,9 @@ impl StreamFile {
             size < PAGE
         })?;
         page.more = size >= PAGE && end.is_none();
+        if end.is_none() {
+            *place = next;
+        }
         if let Some(end) = end {
             let header = Header::read(&self.file)?.ok_or(StreamLogError::Gone)?;
             let left = header.get(Field::RemoveAt).saturating_sub(header::now());
@@ -191,8 +202,17 @@ impl StreamFile {
 
     /// Returns whether records may follow those that were read. On a local file system this does not wait.
     pub(super) fn has_grown(&self) -> bool {
-        let read = lock(&self.read).offset;
-        self.len().is_ok_and(|len| len > read)
+        // A job that reads holds it while it waits for the disk.
+        let Ok(read) = self.read.try_lock() else { return true };
+        self.len().is_ok_and(|len| len > read.offset)
+    }
+
+    /// Sets the time of the removal, from now on.
+    fn keep_for(&self, time: Duration) -> io::Result<()> {
+        let remove_at = header::now().saturating_add(header::millis(time));
+        Header::set(&self.file, Field::RemoveAt, remove_at)?;
+        self.due.fetch_min(remove_at, Ordering::AcqRel);
+        Ok(())
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -203,6 +223,35 @@ impl StreamFile {
     fn check_name(&self) -> LogResult<()> {
         let is_there = self.file.metadata()?.nlink() > 0;
         if is_there { Ok(()) } else { Err(StreamLogError::Gone) }
+    }
+
+    /// Returns whether a whole record with a greater number is behind the one at `place`, which is not whole.
+    ///
+    /// It is searched at the end of the bad one, and behind blank lines, where events end. No event has one before its
+    /// end, so a sender cannot forge a record.
+    fn has_whole_behind(&self, place: Place) -> io::Result<bool> {
+        let len = self.len()?;
+        let mut window = Window::new(&self.file, len, place.offset);
+        if let Some(head) = window.get(place.offset, HEAD)?.first_chunk::<HEAD>() {
+            let next = place.offset + record::len(head) as u64;
+            if is_whole(&mut Window::new(&self.file, len, next), next, len, place.number)? {
+                return Ok(true);
+            }
+        }
+        let mut at = place.offset;
+        while at < len {
+            let bytes = window.get(at, SEARCH)?;
+            let Some(found) = bytes.windows(2).position(|two| two == b"\n\n") else {
+                // The last byte may begin a blank line.
+                at += (bytes.len() as u64).saturating_sub(1).max(1);
+                continue;
+            };
+            at += found as u64 + 1;
+            if is_whole(&mut window, at + 1, len, place.number)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Passes whole records to `found` as long as it returns `true`. Returns the place behind them.
@@ -221,6 +270,16 @@ impl StreamFile {
             }
         }
     }
+}
+
+/// Returns whether a whole record begins at `offset` of a file with `end` bytes, with a number above `number`.
+fn is_whole(window: &mut Window<'_>, offset: u64, end: u64, number: u64) -> io::Result<bool> {
+    let Some(head) = window.get(offset, HEAD)?.first_chunk::<HEAD>() else { return Ok(false) };
+    let (len, found) = (record::len(head), record::number(head));
+    if found <= number || offset.saturating_add(len as u64) > end {
+        return Ok(false);
+    }
+    Ok(window.get(offset, len)?.get(..len).is_some_and(|bytes| record::read(bytes, found).is_some()))
 }
 
 #[cfg(test)]

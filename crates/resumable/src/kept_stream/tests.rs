@@ -12,6 +12,10 @@ fn stream(options: StreamsBuilder) -> Arc<KeptStream> {
     Arc::new(KeptStream::new(&setup, Arc::from(&b"name"[..]), None))
 }
 
+fn started(stream: &KeptStream) -> Instant {
+    lock(&stream.state).started
+}
+
 fn builder() -> StreamsBuilder {
     crate::Streams::builder().abandoned(GRACE)
 }
@@ -19,7 +23,7 @@ fn builder() -> StreamsBuilder {
 #[test]
 fn a_reader_of_the_last_moment_wins_or_loses() {
     let stream = stream(builder());
-    let late = stream.started + GRACE;
+    let late = started(&stream) + GRACE;
     let reader = stream.seat(None, false).unwrap();
     assert!(stream.check(late).is_some_and(|next| next == late + GRACE));
     assert_eq!(stream.end(), None);
@@ -46,7 +50,7 @@ fn a_reader_of_the_last_moment_wins_or_loses() {
 fn a_stream_with_a_reader_is_not_abandoned_by_any_thread() {
     for _ in 0..500 {
         let stream = stream(builder());
-        let (late, together) = (stream.started + GRACE, Barrier::new(2));
+        let (late, together) = (started(&stream) + GRACE, Barrier::new(2));
         let seat = thread::scope(|scope| {
             let seat = scope.spawn(|| {
                 together.wait();
@@ -66,7 +70,7 @@ fn a_stream_with_a_reader_is_not_abandoned_by_any_thread() {
 #[test]
 fn checks_are_never_too_late_for_a_reader_that_leaves_or_an_end() {
     let stream = stream(builder().ttl(Duration::from_secs(3)).max_age(Duration::from_secs(3600)));
-    let start = stream.started;
+    let start = started(&stream);
     assert_eq!(stream.check(start), Some(start + Duration::from_secs(3)));
     stream.finish(StreamEnd::Complete);
     let ended = lock(&stream.state).since;
@@ -75,7 +79,8 @@ fn checks_are_never_too_late_for_a_reader_that_leaves_or_an_end() {
     // Zero times do not make a check follow another at once.
     let stream = self::stream(builder().ttl(Duration::ZERO).abandoned(Duration::ZERO));
     let reader = stream.seat(None, false).unwrap();
-    assert_eq!(stream.check(stream.started), Some(stream.started + PAUSE));
+    let start = started(&stream);
+    assert_eq!(stream.check(start), Some(start + PAUSE));
     drop(reader);
 }
 

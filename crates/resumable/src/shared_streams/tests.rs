@@ -23,8 +23,13 @@ struct Memory {
     token: RwLock<u64>,
     /// Locked by a test to hold back the answers to appends and beats.
     held: AsyncRwLock<()>,
+    /// Locked by a test to hold back pages.
+    pages: AsyncRwLock<()>,
     read: Mutex<Option<tokio::time::Instant>>,
     unreachable: RwLock<bool>,
+    is_unclaimed: RwLock<bool>,
+    stops: RwLock<bool>,
+    end: Mutex<Option<StreamEnd>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,7 +64,7 @@ impl StreamLog for Logs {
         7
     }
 
-    fn claim(&self) -> LogFuture<'_, Result<Option<u64>, StreamLogError>> {
+    fn claim(&self, _keep: Duration) -> LogFuture<'_, Result<Option<u64>, StreamLogError>> {
         let mut token = self.0.token.write().unwrap();
         let claimed = (*token == 0).then(|| {
             *token += 1;
@@ -73,7 +78,7 @@ impl StreamLog for Logs {
         token: u64,
         first: u64,
         events: &'a [Bytes],
-        _end: Option<(StreamEnd, Duration)>,
+        end: Option<(StreamEnd, Duration)>,
     ) -> LogFuture<'a, Result<(), StreamLogError>> {
         Box::pin(async move {
             self.check(token)?;
@@ -81,6 +86,7 @@ impl StreamLog for Logs {
                 let mut all = lock(&self.0.events);
                 let known = all.len() - first as usize;
                 all.extend_from_slice(&events[known..]);
+                *lock(&self.0.end) = end.map(|(end, _)| end);
             }
             let _held = self.0.held.read().await;
             Ok(())
@@ -97,13 +103,17 @@ impl StreamLog for Logs {
             if is_read {
                 *read = Some(tokio::time::Instant::now());
             }
-            Ok(LogStatus { is_claimed: true, stops: false, unread: read.map(|read| read.elapsed()) })
+            let (is_claimed, stops) = (!*self.0.is_unclaimed.read().unwrap(), *self.0.stops.read().unwrap());
+            Ok(LogStatus { is_claimed, stops, unread: read.map(|read| read.elapsed()) })
         })
     }
 
     fn read(&self, from: u64) -> LogFuture<'_, Result<LogPage, StreamLogError>> {
-        let events = lock(&self.0.events)[from as usize..].to_vec();
-        Box::pin(async move { Ok(LogPage { events, more: false, end: None }) })
+        Box::pin(async move {
+            let _held = self.0.pages.read().await;
+            let events = lock(&self.0.events)[from as usize..].to_vec();
+            Ok(LogPage { events, more: false, end: None })
+        })
     }
 
     fn grown(&self, _from: u64) -> LogFuture<'_, ()> {
@@ -111,6 +121,7 @@ impl StreamLog for Logs {
     }
 
     fn request_stop(&self) -> LogFuture<'_, Result<(), StreamLogError>> {
+        *self.0.stops.write().unwrap() = true;
         Box::pin(async { Ok(()) })
     }
 }
@@ -179,8 +190,31 @@ async fn a_lost_claim_cancels_the_producer_and_the_stream_is_found_again() {
     assert_eq!((stream.end(), stream.0.next(), one.stats().running), (Some(StreamEnd::Failed), 1, 0));
     assert!(sender.send(Event::new().data("1")).is_err());
     assert!(stream.0.log().is_none(), "the claim is released although the stream has a handle");
+    assert_eq!(stream.attach_from(None).err(), Some(StreamError::Lost));
+    let answer = stream.attach(&Request::new(()));
+    assert!(answer.status() == 503 && answer.headers().contains_key("retry-after"));
     let found = one.get("a", "alice").await.unwrap();
     assert_eq!((found.end(), found.0.next(), one.stats().streams), (None, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_lost_while_a_reader_waits_is_found_again() {
+    let logs = Logs::default();
+    let one = instance(&logs);
+    let (stream, sender) = open(&one).await;
+    let held = logs.0.held.write().await;
+    let id = sender.send(Event::new().data("0")).unwrap();
+    sleep(SECOND / 10).await;
+    sender.send(Event::new().data("1")).unwrap();
+    let request = Request::builder().header("last-event-id", id.to_string()).body(()).unwrap();
+    let mut attaching = std::pin::pin!(one.attach(&request, "a", "alice"));
+    let mut opening = std::pin::pin!(one.open("a", "alice", |_| pending::<Result<(), Infallible>>()));
+    assert!(timeout(SECOND, &mut attaching).await.is_err() && timeout(SECOND, &mut opening).await.is_err());
+    logs.claim_elsewhere();
+    drop(held);
+    assert_eq!(attaching.await.status(), 200, "204 would make an EventSource stop");
+    assert!(stream.0.is_lost());
+    assert_eq!(opening.await.unwrap().end(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,4 +236,102 @@ async fn an_unreachable_log_fails_after_the_patience_and_not_before() {
     assert_eq!(stream.ended().await, StreamEnd::Failed);
     assert!(since.elapsed() >= SECOND * 5 && since.elapsed() <= SECOND * 7, "{:?}", since.elapsed());
     assert_eq!(stream.0.next(), 2, "the event of the end, and not the one that the log does not have");
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_an_instance_that_ends_are_left_to_the_others() {
+    for drops_all in [true, false] {
+        let logs = Logs::default();
+        let one = instance(&logs);
+        let (stream, sender) = open(&one).await;
+        sender.send(Event::new().data("0")).unwrap();
+        sleep(SECOND / 10).await;
+        let kept = (!drops_all).then_some(one);
+        if !drops_all {
+            // As by a runtime that ends.
+            drop(Running::new(&stream.0));
+        }
+        sleep(SECOND).await;
+        assert!(sender.is_cancelled() && stream.0.is_lost());
+        assert_eq!((*lock(&logs.0.end), lock(&logs.0.events).len()), (None, 1));
+        // The test and the instance have the log, the stream has released it.
+        assert_eq!(Arc::strong_count(&logs.0), 1 + usize::from(kept.is_some()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_was_requested_is_written_after_the_last_handle_is_dropped() {
+    let logs = Logs::default();
+    let one = instance(&logs);
+    let (stream, _sender) = open(&one).await;
+    stream.stop();
+    drop(one);
+    assert_eq!(stream.ended().await, StreamEnd::Stopped);
+    assert_eq!(*lock(&logs.0.end), Some(StreamEnd::Stopped));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_producer_that_panics_has_failed_at_all_instances() {
+    let logs = Logs::default();
+    let one = instance(&logs);
+    let producer = |_| async { if true { panic!("a test") } else { Ok::<_, Infallible>(()) } };
+    let stream = one.open("a", "alice", producer).await.unwrap();
+    assert_eq!((stream.ended().await, *lock(&logs.0.end)), (StreamEnd::Failed, Some(StreamEnd::Failed)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_enters_while_the_log_is_read_is_told_at_once() {
+    let logs = Logs::default();
+    let (one, other) = (instance(&logs), instance(&logs));
+    let _writer = open(&one).await;
+    let stream = other.get("a", "alice").await.unwrap();
+    sleep(SECOND / 10).await;
+    let held = logs.0.pages.write().await;
+    stream.0.log().unwrap().1.notify_one();
+    sleep(SECOND / 10).await;
+    let since = tokio::time::Instant::now();
+    let _reader = stream.attach_from(None).unwrap();
+    drop(held);
+    sleep(SECOND / 10).await;
+    assert!(lock(&logs.0.read).unwrap() >= since);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_no_instance_writes_ends_as_stopped_if_that_was_requested() {
+    for (stops, end) in [(true, StreamEnd::Stopped), (false, StreamEnd::Failed)] {
+        let logs = Logs::default();
+        *logs.0.is_unclaimed.write().unwrap() = true;
+        let one = instance(&logs);
+        let stream = one.get("a", "alice").await.unwrap();
+        if stops {
+            one.stop("a", "alice").await.unwrap();
+        }
+        assert_eq!((stream.ended().await, *lock(&logs.0.end)), (end, Some(end)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_age_counts_from_the_continuation() {
+    let logs = Logs::default();
+    let one = Streams::builder().max_age(SECOND * 60).build_shared(Arc::new(logs.clone()));
+    let followed = one.get("a", "alice").await.unwrap();
+    sleep(SECOND * 50).await;
+    let (stream, _sender) = open(&one).await;
+    assert!(Arc::ptr_eq(&followed.0, &stream.0));
+    let (continued, _reader) = (tokio::time::Instant::now(), stream.attach_from(None).unwrap());
+    assert_eq!(stream.ended().await, StreamEnd::Expired);
+    assert!(continued.elapsed() >= SECOND * 60 && continued.elapsed() <= SECOND * 61, "{:?}", continued.elapsed());
+}
+
+#[test]
+fn a_table_that_was_full_when_its_runtime_ended_empties_in_the_next_one() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let one = Streams::builder().streams(1).build_shared(Arc::new(Logs::default()));
+    runtime().block_on(one.get("a", "alice")).unwrap();
+    runtime().block_on(async {
+        let full = one.get("b", "alice").await.err();
+        assert!(matches!(full, Some(SharedError::Stream(StreamError::Full))));
+        sleep(SECOND * 600).await;
+        one.get("b", "alice").await.unwrap();
+    });
 }

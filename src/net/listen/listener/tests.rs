@@ -50,12 +50,12 @@ async fn connections_that_wait_when_a_listener_is_taken_over_have_its_options() 
         assert_eq!(options().await, (true, true, idle));
     }
     let early_connections = listener.listener.early.as_ref().unwrap();
-    assert!(!early_connections.are_over());
+    assert!(!early_connections.all_accepted());
     assert_eq!(options().await, (true, true, idle));
     drop((early, late));
     // None is left.
     assert!(tokio::time::timeout(Duration::from_millis(1), listener.accept()).await.is_err());
-    assert!(early_connections.are_over());
+    assert!(early_connections.all_accepted());
     let _later = connect();
     assert_eq!(options().await, (true, true, idle), "inherited");
 }

@@ -59,8 +59,7 @@ fn the_end_of_a_request_that_arrives_with_the_end_of_its_response_begins_no_head
     (case.facts.requests, case.facts.pulse.received) = ((1, 1), 100);
     assert_eq!(case.at(1.0), WELL, "a body that arrives");
     (case.facts.requests, case.facts.pulse.received) = ((1, 0), 150);
-    assert_eq!(case.at(1.25), WELL, "the rest of it has arrived, and the response has ended");
-    assert_eq!(case.at(1.5), BETWEEN_REQUESTS);
+    assert_eq!(case.at(1.25), BETWEEN_REQUESTS, "the rest of it has arrived, and the response has ended");
     assert_eq!(case.at(60.0), BETWEEN_REQUESTS, "not a head that is late");
     assert_eq!(case.at(61.25), CheckVerdict::Idle);
     case.facts.pulse.received += 3;
@@ -111,7 +110,7 @@ fn the_time_without_a_request_begins_at_the_end_of_a_response_and_never_before()
         assert_eq!(case.at(100.0), WELL);
         // It ended just before this check.
         case.facts.requests = (1, 0);
-        assert_eq!(case.at(100.75), WELL);
+        assert_eq!(case.at(100.75), BETWEEN_REQUESTS);
         assert_eq!(case.at(160.7), BETWEEN_REQUESTS);
         assert_eq!(case.at(160.75), CheckVerdict::Idle);
     }
