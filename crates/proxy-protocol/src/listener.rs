@@ -37,7 +37,7 @@ const WAITING_MAX: usize = 4096;
 /// | `axum::serve` (feature `axum-08`) | `ConnectInfo<ProxyPeer<SocketAddr>>`, or `ConnectInfo<Connection>` |
 /// | tonic's server (feature `tonic-014`), with `ProxyListener::incoming` | `remote_addr` of a request |
 ///
-/// With [`Server::tls`](millstream::server::Server::tls), TLS begins behind the header. Layers of millstream under
+/// With `Server::tls`, TLS begins behind the header. Layers of millstream under
 /// `axum::serve` need `ConnectInfo<Connection>`.
 ///
 /// [`serve`]: millstream::server::serve()

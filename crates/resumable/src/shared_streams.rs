@@ -32,7 +32,7 @@ const ATTEMPTS: usize = 3;
 /// [Streams](crate::Streams) that several instances of a service share by a log: a reader that is moved to another
 /// instance continues there, and another instance continues a stream whose process has ended.
 ///
-/// Built by [`StreamsBuilder::build_shared`] from a [`DiskStreams`](crate::DiskStreams) in a directory, from the
+/// Built by [`StreamsBuilder::build_shared`] from a `DiskStreams` (feature `disk`) in a directory, from the
 /// `RedisStreams` of the crate `millstream-redis`, or from your own [`StreamLogs`]. All instances need the same options.
 /// Clones are handles to the same streams.
 ///

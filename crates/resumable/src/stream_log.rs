@@ -14,7 +14,7 @@ use crate::end::StreamEnd;
 type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The logs of the streams of a [`SharedStreams`](crate::SharedStreams), which the instances of a service share:
-/// [`DiskStreams`](crate::DiskStreams) in a directory, `RedisStreams` of the crate `millstream-redis`.
+/// `DiskStreams` (feature `disk`) in a directory, `RedisStreams` of the crate `millstream-redis`.
 ///
 /// All methods of this trait and of [`StreamLog`] are called on runtime threads and must not block them. Futures may be
 /// dropped at any time, unless the method says otherwise.

@@ -48,7 +48,8 @@ impl TopicsBuilder {
     /// [inserted](crate::Topics::insert), and those that have ended. `false` by default: a request for an unknown topic is
     /// answered with `404 Not Found`, and a response ends when all of its topics have ended.
     ///
-    /// A reader that waits gets all events from the insertion on.
+    /// A reader that waits gets all events from the insertion on, while the topic exists. Insert topics before the server
+    /// accepts connections: a reader that comes earlier waits for them, and without this option it is refused.
     pub fn wait_for_topics(mut self, wait: bool) -> Self {
         self.options.waits = wait;
         self

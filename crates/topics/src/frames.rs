@@ -66,6 +66,11 @@ impl Frames {
         !self.whole.is_empty()
     }
 
+    /// Returns the length of what was added since the last whole frame was taken.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.whole.is_empty() && self.tail.is_empty()
     }

@@ -145,8 +145,12 @@ impl Merged {
         }
         let mut has_room = true;
         while has_room && let Some(at) = self.ready.next_from(self.turn) {
+            let len = self.frames.len();
             has_room = self.step(at);
-            self.turn = (at + 1) % self.seats.len();
+            // A topic whose event has found no room is the first in the next frame.
+            if has_room || self.frames.len() > len {
+                self.turn = (at + 1) % self.seats.len();
+            }
         }
         if has_room && self.seats.iter().all(Seat::is_ended) {
             self.is_ended = true;

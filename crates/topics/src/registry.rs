@@ -62,9 +62,24 @@ impl Registry {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sets the source of a topic, unless it has one. Returns whether it had none.
+    pub(crate) fn add(&self, name: &str, source: PlacedSource) -> bool {
+        let table = self.table();
+        if table.topics.get(name).is_some_and(|entry| entry.source.is_some()) {
+            // Its source may run any code when it is dropped.
+            drop(table);
+            return false;
+        }
+        Self::replace(table, name, Some(source));
+        true
+    }
+
     /// Sets or removes the source of a topic, and wakes its readers. Returns whether it had one.
     pub(crate) fn set(&self, name: &str, source: Option<PlacedSource>) -> bool {
-        let mut table = self.table();
+        Self::replace(self.table(), name, source)
+    }
+
+    fn replace(mut table: MutexGuard<'_, Table>, name: &str, source: Option<PlacedSource>) -> bool {
         let entry = match table.topics.get_mut(name) {
             Some(entry) => entry,
             None if source.is_none() => return false,
@@ -75,10 +90,11 @@ impl Registry {
         if entry.source.is_none() && readers.is_empty() {
             table.topics.remove(name);
         }
-        drop(table);
+        // Under the lock: a reader that has found the old source and joins now sees it removed, or is woken.
         if let Some(old) = &old {
             old.is_removed.store(true, Ordering::Release);
         }
+        drop(table);
         readers.into_iter().for_each(Waker::wake);
         old.is_some()
     }
@@ -91,8 +107,8 @@ impl Registry {
         let (sources, readers): (Vec<_>, Vec<Vec<Waker>>) =
             entries.map(|entry| (entry.source.take(), entry.readers.values().cloned().collect())).unzip();
         table.topics.retain(|_, entry| !entry.readers.is_empty());
-        drop(table);
         sources.iter().flatten().for_each(|source| source.is_removed.store(true, Ordering::Release));
+        drop(table);
         readers.into_iter().flatten().for_each(Waker::wake);
     }
 
@@ -180,6 +196,7 @@ mod tests {
         assert_eq!((len(), registry.len()), (2, 0));
         let source = || Some(PlacedSource::new(Box::new(Hub::new())));
         assert!(!registry.set("a", source()) && registry.set("a", source()));
+        assert!(!registry.add("a", source().unwrap()));
         assert!(readers[0].source().is_some() && readers[1].source().is_none());
         drop(readers);
         assert_eq!((len(), registry.len()), (1, 1));

@@ -86,6 +86,9 @@ impl TopicsShared {
             len if len > topics => return Err(Refusal::TooManyTopics),
             _ => {}
         }
+        if asked.names.iter().any(String::is_empty) {
+            return Err(Refusal::NoTopic);
+        }
         if asked.names.iter().any(|name| name.len() > name_len) {
             return Err(Refusal::NameTooLong);
         }
@@ -95,7 +98,7 @@ impl TopicsShared {
         }
         let mut positions = self.positions(&asked.last);
         let place = |name: &'a String| {
-            let source = self.registry.find(name).filter(|source| !source.is_removed());
+            let source = self.registry.find(name);
             let position = match (&source, positions.remove(name)) {
                 (_, Some(Some(position))) => Some(position),
                 // The reader has waited for the topic.

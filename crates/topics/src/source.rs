@@ -11,17 +11,27 @@ use millstream_resumable::{StreamError, StreamHandle};
 /// `millstream-resumable` (feature `resumable`), or a function that returns the body of a reader.
 ///
 /// ```
-/// use millstream::sse::Hub;
-/// use millstream_topics::{SourceError, Topics};
+/// use millstream::sse::{EventBody, Hub};
+/// use millstream_topics::{Source, SourceError, Topics};
+///
+/// /// A hub whose readers are printed.
+/// struct Printed(Hub);
+///
+/// impl Source for Printed {
+///     fn position(&self) -> Option<String> {
+///         Some(self.0.position())
+///     }
+///
+///     fn subscribe(&self, last: Option<&str>) -> Result<EventBody, SourceError> {
+///         println!("a reader behind {last:?}");
+///         Ok(self.0.subscribe_from(last)?)
+///     }
+/// }
 ///
 /// let topics = Topics::public().build();
 /// let hub = Hub::new();
 /// topics.insert("news", hub.clone())?;
-/// // With a look at each reader.
-/// topics.insert("alerts", move |last: Option<&str>| {
-///     println!("a reader behind {last:?}");
-///     Ok::<_, SourceError>(hub.subscribe_from(last)?)
-/// })?;
+/// topics.insert("alerts", Printed(hub))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Source: Send + Sync + 'static {
@@ -29,7 +39,8 @@ pub trait Source: Send + Sync + 'static {
     /// events. Called when the topic is inserted, and for each new reader.
     ///
     /// A hub has its [position](Hub::position), so that a new reader misses nothing from its subscription on, also
-    /// while it is disconnected. A stream has none: a new reader gets all of its events. A function has none.
+    /// while it is disconnected. A stream has none: a new reader gets all of its events. A function has none: use it for
+    /// sources that send all of their events to a reader without a position.
     fn position(&self) -> Option<String> {
         None
     }

@@ -143,16 +143,32 @@ impl Topics {
     /// Adds a topic, or replaces its source: readers get the events of the old source that were sent before, and then
     /// those of the new one. Works on any thread.
     ///
+    /// Replacing a source by itself sends its events twice: those of a stream with a key from the first one on. Where
+    /// each request adds the topic that it needs, use [`insert_new`](Self::insert_new). A topic whose source has ended
+    /// stays, with the events of its source, until it is [removed](Self::remove).
+    ///
     /// # Errors
     ///
     /// [`NameError`]: the name is empty or too long.
     pub fn insert(&self, name: &str, source: impl Source) -> Result<(), NameError> {
-        let max = self.0.options.name_len;
-        if name.is_empty() || name.len() > max {
-            return Err(NameError { max });
-        }
+        self.check_name(name)?;
         self.0.registry.set(name, Some(PlacedSource::new(Box::new(source))));
         Ok(())
+    }
+
+    /// Adds a topic, unless there is one with this name. Returns whether it was added. Works on any thread.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`]: the name is empty or too long.
+    pub fn insert_new(&self, name: &str, source: impl Source) -> Result<bool, NameError> {
+        self.check_name(name)?;
+        Ok(self.0.registry.add(name, PlacedSource::new(Box::new(source))))
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), NameError> {
+        let max = self.0.options.name_len;
+        if name.is_empty() || name.len() > max { Err(NameError { max }) } else { Ok(()) }
     }
 
     /// Removes a topic. It ends for its readers, behind the events that were sent before. Returns whether there was one.

@@ -38,6 +38,39 @@ fn a_topic_with_many_events_does_not_delay_the_others() {
     assert!(numbers.eq(0..10_000), "each once, in order");
 }
 
+/// A frame has room for one such event only.
+#[test]
+fn topics_with_long_events_take_turns() {
+    for len in [10_000, 20_000] {
+        let (topics, hubs) = with(Topics::public(), ["a", "b", "c"]);
+        let mut body = subscribe(&topics, "topic=a&topic=b&topic=c", None);
+        text(&mut body);
+        for hub in &hubs {
+            (0..50).for_each(|n| drop(send(hub, &format!("{n:0len$}"))));
+        }
+        let (got, _) = events(&text(&mut body));
+        assert_eq!(got.len(), 150);
+        for turn in got.chunks(3) {
+            let mut topics: Vec<_> = turn.iter().map(Got::topic).collect();
+            topics.sort_unstable();
+            assert_eq!(topics, ["a", "b", "c"]);
+        }
+    }
+}
+
+#[test]
+fn a_topic_that_is_there_is_not_inserted_again() {
+    let topics = Topics::public().build();
+    let hub = Hub::new();
+    assert!(topics.insert_new("a", hub.clone()).unwrap());
+    let mut body = subscribe(&topics, "topic=a", None);
+    send(&hub, "1");
+    assert!(!topics.insert_new("a", hub.clone()).unwrap() && topics.insert_new("", hub.clone()).is_err());
+    send(&hub, "2");
+    let (got, _) = events(&text(&mut body));
+    assert_eq!(got[1..].iter().map(|got| &*got.data).collect::<String>(), "12");
+}
+
 #[test]
 fn long_texts_are_passed_on_and_not_copied() {
     let (topics, [a, b]) = with(Topics::public(), ["a", "b"]);

@@ -64,7 +64,7 @@ fn requests_have_limits() {
     assert_eq!(refused(&topics, "topic=a&topic=b&topic=c"), (400, error("too_many_topics", None)));
     assert_eq!(refused(&topics, "topic=123456"), (400, error("name_too_long", None)));
     assert_eq!(refused(&topics, "topic=12345"), (404, error("unknown_topic", Some("12345"))));
-    assert_eq!(refused(&topics, "topic="), (404, error("unknown_topic", Some(""))));
+    assert_eq!(refused(&topics, "topic=a&topic="), (400, error("no_topic", None)));
     assert_eq!(refused(&topics, "topic=a&topic=%22"), (404, error("unknown_topic", Some("\\\""))));
     let body = subscribe(&topics, "topic=a&topic=b&topic=a", None);
     let (status, text, retry) = refusal(topics.subscribe(&get("topic=a")));
