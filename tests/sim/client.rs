@@ -239,7 +239,7 @@ impl Talk {
             Err(ended) => Err(ended),
         };
         for (at, request) in requests.iter().enumerate() {
-            // Requests behind the first may be dropped in a drain, and those that arrive late.
+            // Requests behind the first may be dropped in a drain. Requests that arrive late may be dropped, too.
             let must = must_answer && is_whole && (at == 0 || self.world.drained_at().is_none());
             if !self.answer(request, must, sent.is_err()).await {
                 return false;

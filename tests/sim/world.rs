@@ -78,7 +78,7 @@ impl Terms {
     }
 }
 
-/// What the clients of a server share.
+/// The state that the clients of a server share.
 pub(crate) struct World {
     pub(crate) net: Net,
     pub(crate) connector: SimConnector,

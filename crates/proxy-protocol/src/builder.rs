@@ -66,7 +66,7 @@ impl ProxyHeaderBuilder {
         self.field(SSL, &value)
     }
 
-    /// Adds a field of any type (`PP2_TYPE_…`) but that of the checksum, which is
+    /// Adds a field of any type (`PP2_TYPE_…`) but the checksum, which is
     /// [added](crate::ProxyVersion::V2WithChecksum) to the encoded header.
     pub fn field(mut self, kind: u8, value: &[u8]) -> Self {
         self.fields.push((kind, value.to_vec()));

@@ -74,7 +74,7 @@ impl ProxyHeader {
         Self::new(None, &[])
     }
 
-    /// Returns the header without the fields of a type (`PP2_TYPE_…`), such as those that hold for one hop only.
+    /// Returns the header without the fields of a type (`PP2_TYPE_…`), such as fields that hold for one hop only.
     #[must_use]
     pub fn without_field(&self, kind: u8) -> Self {
         if self.field(kind).is_none() {

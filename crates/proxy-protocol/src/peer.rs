@@ -36,7 +36,7 @@ impl<A> ProxyPeer<A> {
 }
 
 impl ProxyPeer<SocketAddr> {
-    /// Returns the address of the client: that of the header or, without one, that of the other end of the socket.
+    /// Returns the address of the client: the one in the header or, without one, the other end of the socket.
     /// `None` for the client of a Unix socket.
     pub fn client(&self) -> Option<SocketAddr> {
         match self.addresses() {

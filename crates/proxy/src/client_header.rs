@@ -24,7 +24,7 @@ fn header(extensions: &Extensions) -> ProxyHeader {
     let peer = identity::peer(extensions).map(|peer| peer.to_canonical());
     let socket_peer = identity::socket_peer(extensions).map(canonical);
     // The header that a load balancer in front has sent, unless a layer has named another client since. With a header
-    // without a client, the peer is that of the socket.
+    // without a client, the peer of the socket counts.
     let is_of_peer = |found: &&ProxyHeader| match found.client() {
         Some(client) => peer == Some(client.ip().to_canonical()),
         None => peer.is_none() || peer == socket_peer.map(|addr| addr.ip()),

@@ -92,7 +92,7 @@ pub enum SharedError {
 }
 
 impl SharedError {
-    /// Returns the response that tells a client: that of [`StreamError::response`], or `503 Service Unavailable` with
+    /// Returns the response for a client: [`StreamError::response`], or `503 Service Unavailable` with
     /// `Retry-After` if the log fails.
     pub fn response(&self) -> Response<EventBody> {
         match self {

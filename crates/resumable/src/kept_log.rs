@@ -118,7 +118,7 @@ impl KeptStream {
         self.publish(from, page.events, page.end.map(|(end, left)| (end, at(left))), false);
     }
 
-    /// Adds those events that are not here yet, and then ends the stream. `are_ours` if they are in the queue.
+    /// Adds the events that are not here yet, and then ends the stream. `are_ours` if they are in the queue.
     fn publish(&self, first: u64, events: Vec<Bytes>, end: Option<(StreamEnd, Instant)>, are_ours: bool) {
         let mut state = self.state();
         if state.end.is_some() {

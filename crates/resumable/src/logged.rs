@@ -1,4 +1,4 @@
-//! What a stream with a log has beside its events.
+//! The state of a stream with a log, beside its events.
 
 use std::sync::Arc;
 

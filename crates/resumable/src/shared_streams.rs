@@ -47,7 +47,7 @@ const ATTEMPTS: usize = 3;
 /// use millstream::sse::{Event, SendError};
 /// use millstream_resumable::{DiskStreams, StreamSender, Streams};
 ///
-/// /// Sends the tokens of an answer, without those that an earlier process has sent.
+/// /// Sends the tokens of an answer that no earlier process has sent.
 /// async fn generate(sender: StreamSender) -> Result<(), SendError> {
 ///     for n in sender.resumed_from()..100 {
 ///         sender.send(Event::new().data(format!("token {n}")))?;

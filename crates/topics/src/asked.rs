@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// What a request asks for.
+/// The contents of a request for events.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// The names, each once.
@@ -96,7 +96,7 @@ impl Asked {
 }
 
 impl LastId {
-    /// An empty id is none.
+    /// An empty id counts as no id.
     fn of(id: &str) -> Self {
         if id.is_empty() { Self::None } else { Self::Id(id.to_owned()) }
     }

@@ -44,9 +44,9 @@ impl TopicsBuilder {
         Self { allow, options, readers: usize::MAX }
     }
 
-    /// Sets whether readers wait for topics that do not exist: those that they ask for before they are
-    /// [inserted](crate::Topics::insert), and those that have ended. `false` by default: a request for an unknown topic is
-    /// answered with `404 Not Found`, and a response ends when all of its topics have ended.
+    /// Sets whether readers wait for topics that do not exist: topics that are not yet
+    /// [inserted](crate::Topics::insert), and topics that have ended. `false` by default: a request for an unknown topic
+    /// is answered with `404 Not Found`, and a response ends when all of its topics have ended.
     ///
     /// A reader that waits gets all events from the insertion on, while the topic exists. Insert topics before the server
     /// accepts connections: a reader that comes earlier waits for them, and without this option it is refused.

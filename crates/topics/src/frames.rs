@@ -13,7 +13,7 @@ const GATHERED: usize = (16 << 10) - 9;
 /// Length from which a text is not copied.
 const SHARED: usize = 4 << 10;
 
-/// What is before and behind the id of an event.
+/// The bytes before and behind the id of an event.
 const ID: &[u8] = b"id: ";
 const END: &[u8] = b"\n\n";
 

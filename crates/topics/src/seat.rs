@@ -35,10 +35,10 @@ enum Reading {
     Ended,
 }
 
-/// What a reader of a topic begins with: a body, nothing, or a source that has ended.
+/// The start of a reader of a topic: a body, nothing, or a source that has ended.
 pub(crate) type Begin = Result<Option<(EventBody, Arc<PlacedSource>)>, Arc<PlacedSource>>;
 
-/// What a topic has for its reader.
+/// News of a topic for its reader.
 #[derive(Debug)]
 pub(crate) enum News {
     /// One or more events.

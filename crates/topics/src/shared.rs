@@ -20,7 +20,7 @@ use crate::seat::Seat;
 use crate::source::SourceError;
 use crate::wakes::Wakes;
 
-/// What all handles share.
+/// The state that all handles share.
 pub(crate) struct TopicsShared {
     pub(crate) allow: Allow,
     pub(crate) options: Options,
@@ -92,7 +92,7 @@ impl TopicsShared {
         if asked.names.iter().any(|name| name.len() > name_len) {
             return Err(Refusal::NameTooLong);
         }
-        // First, so that nobody learns of topics that he may not read.
+        // First, so that a client does not learn of topics that it may not read.
         if let Some(name) = asked.names.iter().find(|name| !(self.allow)(request, name)) {
             return Err(Refusal::Forbidden(name.clone()));
         }

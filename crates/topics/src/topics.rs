@@ -143,7 +143,7 @@ impl Topics {
     /// Adds a topic, or replaces its source: readers get the events of the old source that were sent before, and then
     /// those of the new one. Works on any thread.
     ///
-    /// Replacing a source by itself sends its events twice: those of a stream with a key from the first one on. Where
+    /// Replacing a source by itself sends its events twice: all events of a stream with a key. Where
     /// each request adds the topic that it needs, use [`insert_new`](Self::insert_new). A topic whose source has ended
     /// stays, with the events of its source, until it is [removed](Self::remove).
     ///

@@ -9,8 +9,8 @@ pub use crate::net::egress::Leaving;
 use crate::net::send_strategy::SendStrategy;
 use crate::net::stats::{Meter, Pulse, StreamStats};
 
-/// What a server asks about the socket below a stream. The kernel answers for the streams of this crate; this trait lets
-/// another socket answer, such as a simulated one.
+/// Questions of a server about the socket below a stream. The kernel answers for the streams of this crate. With this
+/// trait another socket answers, such as a simulated one.
 pub trait Asked: std::fmt::Debug + Send + Sync {
     /// Returns the bytes sent that the peer has not acknowledged.
     fn unacknowledged(&self) -> usize;

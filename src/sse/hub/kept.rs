@@ -86,7 +86,7 @@ impl KeptReader {
     }
 }
 
-/// What a request asks for.
+/// The contents of a request for events.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Asked {

@@ -132,7 +132,7 @@ pub async fn continued_after_death(place: &impl Place) {
     assert_eq!(data(&whole(&third.get("continued", "alice").await.unwrap()).await), expected);
 }
 
-/// A stream that nobody continues ends as failed, at all instances.
+/// A stream that no instance continues ends as failed, at all instances.
 pub async fn orphans_fail(place: &impl Place) {
     let [other, third] = two(place, options().patience(SECOND)).await;
     die(place, "orphan", 3).await;

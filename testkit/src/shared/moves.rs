@@ -34,7 +34,7 @@ async fn produce(sender: StreamSender, seed: u64) -> Result<(), SendError> {
     Ok(())
 }
 
-/// What a client has got: all events, as often as it had them all.
+/// The events that a client has received, as often as it has received all of them.
 struct Got {
     passes: Vec<Vec<u8>>,
     part: Vec<u8>,

@@ -84,7 +84,7 @@ pub(super) struct Sent {
     pub(super) after: u64,
 }
 
-/// What follows from a change of a link.
+/// The consequences of a change of a link.
 #[derive(Default)]
 pub(super) struct Effects {
     pub(super) sent: Vec<Sent>,
@@ -144,7 +144,7 @@ struct Place {
     ended_at: Option<u64>,
 }
 
-/// What a side can do now.
+/// The operations that are possible for a side now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Now<T> {
     Done(T),
@@ -251,7 +251,7 @@ impl Link {
         }
     }
 
-    /// Ends the bytes of a side, behind those that were accepted.
+    /// Ends the bytes of a side, behind the accepted ones.
     pub(super) fn shut_down(&mut self, side: Side, effects: &mut Effects) {
         let direction = &mut self.directions[side as usize];
         if direction.end == End::No {
@@ -274,7 +274,7 @@ impl Link {
         }
     }
 
-    /// Ends the connection at once. What was accepted and not sent is lost.
+    /// Ends the connection at once. Accepted bytes that were not sent are lost.
     pub(super) fn reset(&mut self, side: Side, effects: &mut Effects) {
         if !self.places[side as usize].is_reset {
             self.fail(side, effects);

@@ -80,7 +80,7 @@ impl End {
     }
 }
 
-/// What the kernel would answer.
+/// The answers that the kernel would give.
 impl Asked for End {
     fn unacknowledged(&self) -> usize {
         self.look(|link, side| link.unacknowledged(side)).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Encoded headers are parsed again, and are those of the specification.
+//! Encoded headers are parsed again, and have the bytes of the specification.
 
 use std::net::SocketAddr;
 

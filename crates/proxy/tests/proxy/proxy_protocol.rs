@@ -22,7 +22,7 @@ enum Way {
     Tls,
 }
 
-/// An upstream whose connections begin with a header, and the numbers of its connections: all, and those that are open.
+/// An upstream whose connections begin with a header, and the numbers of all and of open connections.
 struct Server {
     addr: SocketAddr,
     accepted: Arc<AtomicUsize>,

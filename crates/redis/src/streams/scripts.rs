@@ -3,7 +3,7 @@
 //! A log with fewer events than it had is removed, so that no id is used for another event: Redis may lose the key of the
 //! events alone, by an eviction.
 //!
-//! The epoch tells a log from a later one with the same name. Times are those of Redis, so the clocks of the instances do
+//! The epoch tells a log from a later one with the same name. Redis gives the times, so the clocks of the instances do
 //! not matter.
 
 /// A script, by its place in [`ALL`].

@@ -25,7 +25,7 @@ fn is_gone<T>(answer: Result<T, StreamLogError>) -> bool {
     matches!(answer, Err(StreamLogError::Gone))
 }
 
-/// Waits until nobody has the claim.
+/// Waits until no instance has the claim.
 async fn claim(log: &dyn StreamLog) -> Result<u64, StreamLogError> {
     let since = Instant::now();
     loop {

@@ -177,7 +177,7 @@ impl StreamsDirectory {
         }
         // The keys of the hasher differ between calls.
         let epoch = RandomState::new().hash_one(0) as u32;
-        // The records behind a damaged header are those of another stream.
+        // The records behind a damaged header belong to another stream.
         file.set_len(0)?;
         Header::create(&file, epoch, header::now().saturating_add(header::millis(keep)))?;
         if self.durability == Durability::Full {

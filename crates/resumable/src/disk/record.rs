@@ -44,7 +44,7 @@ pub(super) fn len(head: &[u8; HEAD]) -> usize {
     HEAD + (word(head, 0) & !END) as usize
 }
 
-/// Returns the number in a head, which may not be that of a record.
+/// Returns the number in a head. The head may not belong to a record.
 pub(super) fn number(head: &[u8; HEAD]) -> u64 {
     head[8..].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }

@@ -21,7 +21,7 @@ use crate::stream_log::{LogPage, LogStatus, StreamLogError};
 const PAGE: usize = 256 << 10;
 /// Bytes that are searched at a time.
 const SEARCH: usize = 64 << 10;
-/// Age of the last beat from which on nobody seems to write, in milliseconds. Only the lock decides.
+/// Age of the last beat from which on no instance seems to write, in milliseconds. Only the lock decides.
 const SILENT: u64 = 3000;
 
 type LogResult<T> = Result<T, StreamLogError>;
@@ -89,7 +89,7 @@ impl StreamFile {
             unlock(&self.file)?;
             return Err(StreamLogError::Gone);
         }
-        // What follows is a part of a record, of a writer that was killed.
+        // The rest is a part of a record, of a writer that was killed.
         self.file.set_len(tail.offset)?;
         Header::set(&self.file, Field::ClaimedAt, header::now())?;
         self.keep_for(keep)?;
@@ -200,7 +200,7 @@ impl StreamFile {
         Ok(Header::set(&self.file, Field::Stops, 1)?)
     }
 
-    /// Returns whether records may follow those that were read. On a local file system this does not wait.
+    /// Returns whether records may follow the last one that was read. On a local file system this does not wait.
     pub(super) fn has_grown(&self) -> bool {
         // A job that reads holds it while it waits for the disk.
         let Ok(read) = self.read.try_lock() else { return true };

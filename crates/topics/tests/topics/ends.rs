@@ -32,7 +32,7 @@ fn a_topic_that_is_removed_or_closed_ends_and_the_others_continue() {
     send(&b, "2");
     assert!(topics.remove("a") && !topics.remove("a"));
     b.close();
-    // What was sent before comes first.
+    // Events that were sent before come first.
     let all = text(&mut body);
     let (mut got, _) = events(&all);
     got.sort_by_key(|got| got.topic().to_owned());
