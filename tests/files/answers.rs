@@ -114,7 +114,7 @@ async fn several_ranges_are_exact() {
         (Files::builder(dir.path()).kept_bytes(0).build().unwrap(), "/small.txt", 1000),
     ] {
         let answer = get(&files, name, &[("range", "bytes=900-999, 0-0, -10")]).await;
-        assert_eq!(answer.status, StatusCode::PARTIAL_CONTENT);
+        assert_eq!((answer.status, answer.headers.get("content-range")), (StatusCode::PARTIAL_CONTENT, None));
         let boundary = answer.header("content-type").strip_prefix("multipart/byteranges; boundary=").unwrap();
         let mut expected = Vec::new();
         for (i, (from, to)) in [(900, 1000), (0, 1), (len - 10, len)].into_iter().enumerate() {

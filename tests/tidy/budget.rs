@@ -7,10 +7,10 @@ use super::lex::{code, line_of};
 /// Code lines of each package: no tests, no comments, no blank lines. A change that needs more raises the number in the
 /// same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 39_317),
+    ("src", 39_328),
     ("crates/frames/src", 1_000),
     ("crates/layers/src", 2_095),
-    ("crates/proxy/src", 3_194),
+    ("crates/proxy/src", 3_212),
     ("crates/proxy-protocol/src", 762),
     ("crates/redis/src", 1_776),
     ("crates/resumable/src", 2_319),

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -308,6 +308,7 @@ impl ProxyShared {
         place: RequestPlace,
     ) -> Answered {
         into_http1(&mut request, &self.origin);
+        let asked = request.headers().get(UPGRADE).cloned();
         // An idle connection may no longer be able to change its protocol.
         self.make_room();
         let (stream, _) = self.origin.connect(true, &header).await?;
@@ -315,7 +316,7 @@ impl ProxyShared {
         let answered = self.in_time(upload.as_deref(), connection.upgrade(request)).await?;
         let response = answered.map_err(RequestFailure::Upstream)?;
         let has_changed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let protocol = fields::upgrade(response.headers()).filter(|_| has_changed);
+        let protocol = asked.and_then(|asked| fields::agreed(&asked, response.headers())).filter(|_| has_changed);
         if has_changed && protocol.is_none() {
             return Err(RequestFailure::Refused(StatusCode::BAD_GATEWAY, UNASKED));
         }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::net::IpAddr;
+use std::num::IntErrorKind;
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, MAX_FORWARDS, TE, TRANSFER_ENCODING, UPGRADE, VIA,
@@ -25,7 +26,11 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 
 /// Returns the elements of a list field, without empty ones (RFC 9110 §5.6.1).
 fn words<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    let words = fields.get_all(name).into_iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    fields.get_all(name).into_iter().flat_map(elements)
+}
+
+fn elements(value: &HeaderValue) -> impl Iterator<Item = &str> {
+    let words = value.as_bytes().split(|&byte| byte == b',');
     // Elements with other bytes are skipped; the elements beside them still count.
     let words = words.map(<[u8]>::trim_ascii).filter(|word| !word.is_empty() && word.is_ascii());
     words.filter_map(|word| std::str::from_utf8(word).ok())
@@ -52,6 +57,12 @@ pub(crate) fn upgrade(fields: &HeaderMap) -> Option<HeaderValue> {
     let asked = words(fields, &CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"));
     let is_http2 = words(fields, &UPGRADE).any(|word| word.eq_ignore_ascii_case("h2c"));
     fields.get(UPGRADE).filter(|_| asked && !is_http2).cloned()
+}
+
+/// Returns the protocol to which a response switches, if the request has `asked` for it (RFC 9110 §7.8).
+pub(crate) fn agreed(asked: &HeaderValue, fields: &HeaderMap) -> Option<HeaderValue> {
+    let was_asked = |protocol: &str| elements(asked).any(|asked| asked.eq_ignore_ascii_case(protocol));
+    upgrade(fields).filter(|protocol| elements(protocol).next().is_some() && elements(protocol).all(was_asked))
 }
 
 /// Returns whether the connection ends after the message.
@@ -122,7 +133,11 @@ pub(crate) fn ends_here<B>(request: &mut Request<B>) -> bool {
     if *request.method() != Method::OPTIONS && *request.method() != Method::TRACE {
         return false;
     }
-    let hops = request.headers().get(MAX_FORWARDS).and_then(|hops| hops.to_str().ok()?.parse::<u64>().ok());
+    let hops = request.headers().get(MAX_FORWARDS).and_then(|hops| match hops.to_str().ok()?.parse::<u64>() {
+        // A larger number is replaced by the largest that is supported.
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Some(u64::MAX),
+        hops => hops.ok(),
+    });
     if let Some(left) = hops.and_then(|hops| hops.checked_sub(1)) {
         request.headers_mut().insert(MAX_FORWARDS, left.into());
     }

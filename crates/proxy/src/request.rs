@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TE, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, HeaderValue, TE, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
@@ -71,12 +71,18 @@ impl Outgoing {
         request.extensions_mut().clear();
         let (mut parts, body) = request.into_parts();
         let (body, upload) = OutBody::new(body);
-        if upload.is_none() && parts.headers.contains_key(CONTENT_LENGTH) {
+        let expects = fields::expects_continue(&parts.headers);
+        if upload.is_none() {
             // If a layer has read the body, the upstream would otherwise treat the next request as the body.
-            parts.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+            if parts.headers.contains_key(CONTENT_LENGTH) {
+                parts.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+            }
+            if expects {
+                parts.headers.remove(EXPECT);
+            }
         }
         let mut request = Request::from_parts(parts, body);
-        if upload.is_some() && version >= Version::HTTP_11 && fields::expects_continue(request.headers()) {
+        if upload.is_some() && version >= Version::HTTP_11 && expects {
             hold(&mut request);
         }
         Ok(Self { request, upload, change, header })

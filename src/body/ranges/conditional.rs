@@ -51,7 +51,10 @@ pub(super) fn evaluate(headers: &HeaderMap, of: Validators<'_>) -> ConditionVerd
 
 /// Returns whether the `Range` header applies under `If-Range`, §13.1.5. Without `If-Range` it does.
 pub(super) fn range_counts(headers: &HeaderMap, of: Validators<'_>, now: SystemTime) -> bool {
-    let Some(value) = headers.get(IF_RANGE) else { return true };
+    if !headers.contains_key(IF_RANGE) {
+        return true;
+    }
+    let Some(value) = only(headers, &IF_RANGE) else { return false };
     if value.as_bytes().starts_with(b"\"") || value.as_bytes().starts_with(b"W/") {
         // A weak tag never matches (§13.1.5).
         return value.as_bytes().starts_with(b"\"") && Some(value) == of.etag;
@@ -62,7 +65,13 @@ pub(super) fn range_counts(headers: &HeaderMap, of: Validators<'_>, now: SystemT
 }
 
 fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
-    httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok()
+    httpdate::parse_http_date(only(headers, &name)?.to_str().ok()?).ok()
+}
+
+/// Returns the value of a field that is not a list. `None` if the field comes more than once, which makes it invalid.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none())
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -1,7 +1,9 @@
 //! What the server answers itself.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
 use http::{Response, StatusCode};
 
 use crate::counters::log;
@@ -43,6 +45,10 @@ pub(in crate::server) fn unparsed(limits: &Limits, status: StatusCode) -> Vec<u8
     let mut bytes = format!("HTTP/1.1 {}\r\nConnection: close\r\n", response.status()).into_bytes();
     for (name, value) in response.headers() {
         bytes.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+    }
+    if !response.headers().contains_key(DATE) {
+        // RFC 9110 §6.6.1.
+        bytes.extend(format!("Date: {}\r\n", httpdate::fmt_http_date(SystemTime::now())).into_bytes());
     }
     bytes.extend(format!("Content-Length: {}\r\n\r\n", response.body().len()).into_bytes());
     bytes.extend(response.body());

@@ -52,6 +52,26 @@ fn a_request_names_its_host_once_and_well() {
     });
 }
 
+/// RFC 9110 section 4.2.4, RFC 9112 section 3.2.2.
+#[test]
+fn an_absolute_target_is_served_unless_its_host_is_invalid() {
+    on_both(async || {
+        let addr = start(Limits::default(), tower::service_fn(hello)).await;
+        for (target, status) in [
+            ("http://mill/", 200),
+            ("http://mill", 200),
+            ("http://other:81/?x", 200),
+            ("http://user@mill/", 400),
+            ("http://user:secret@mill/", 400),
+            ("http://mill:65536/", 400),
+        ] {
+            let mut client = Raw::connect(addr).await;
+            client.send(format!("GET {target} HTTP/1.1\r\nHost: mill\r\n\r\n")).await;
+            assert_eq!(client.head().await.status, status, "{target}");
+        }
+    });
+}
+
 #[test]
 fn over_http2_a_host_is_valid_too() {
     on_both(async || {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use hyper::header::HeaderValue;
 use millstream::server::Limits;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -146,6 +147,36 @@ fn answers_of_the_server_are_given_fields_and_a_body() {
         let mut first = Raw::connect(addr).await;
         assert_eq!(first.get("/").await.0, 200);
         assert_eq!(Raw::connect(addr).await.get("/").await, (503, b"refused: 503 Service Unavailable".to_vec()));
+    });
+}
+
+/// RFC 9110 section 6.6.1. The server writes these responses without hyper.
+#[test]
+fn responses_to_a_late_head_and_to_one_connection_too_many_have_one_date() {
+    const OURS: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    on_both(async || {
+        let with_ours = Limits::default()
+            .on_refusal(|answer| drop(answer.headers_mut().insert("date", HeaderValue::from_static(OURS))));
+        let date = async |mut client: Raw, status: &str| {
+            let got = String::from_utf8(client.drain().await).unwrap();
+            assert!(got.starts_with(&format!("HTTP/1.1 {status} ")), "{got}");
+            let fields = got.lines().filter_map(|line| line.split_once(": "));
+            let dates: Vec<_> = fields.filter(|(name, _)| name.eq_ignore_ascii_case("date")).collect();
+            assert!(dates.len() == 1 && httpdate::parse_http_date(dates[0].1).is_ok(), "{got}");
+            dates[0].1 == OURS
+        };
+        for (limits, is_ours) in [(Limits::default(), false), (with_ours, true)] {
+            let hasty = start(limits.clone().head_time(Duration::from_millis(100)), tower::service_fn(hello)).await;
+            let mut late = Raw::connect(hasty).await;
+            late.send("GET / HTTP/1.1\r\nHost:").await;
+            assert_eq!(date(late, "408").await, is_ours);
+            let full = start(limits.connections(1), tower::service_fn(hello)).await;
+            let mut first = Raw::connect(full).await;
+            assert_eq!(first.get("/").await.0, 200);
+            let mut second = Raw::connect(full).await;
+            second.ask("/").await;
+            assert_eq!(date(second, "503").await, is_ours);
+        }
     });
 }
 

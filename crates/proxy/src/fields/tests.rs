@@ -17,7 +17,7 @@ fn all<'a>(request: &'a Request<()>, name: &str) -> Vec<&'a str> {
 #[test]
 fn what_is_for_one_hop_ends_here() {
     let mut request = request(&[
-        ("connection", "close, X-Secret"),
+        ("connection", "close, ,X-Secret,"),
         ("connection", "x-other"),
         ("x-secret", "1"),
         ("x-other", "2"),

@@ -37,6 +37,31 @@ async fn a_body_is_held_back_where_the_upstream_can_ask_for_it() {
 }
 
 #[test]
+fn a_request_without_a_body_expects_nothing() {
+    let request = Request::post("/").header("expect", "100-continue").header("content-length", "5");
+    // A layer has read the body.
+    let request = request.body(Full::<Bytes>::default()).unwrap();
+    let Ok(Outgoing { request, .. }) = Outgoing::new(request, &origin(), &Options::default()) else {
+        panic!("the request is refused")
+    };
+    assert_eq!((request.headers().get(EXPECT), &request.headers()[CONTENT_LENGTH]), (None, &HeaderValue::from(0)));
+}
+
+/// RFC 9110 section 10.1.4: HTTP/1.1 would need `Connection: TE` too.
+#[test]
+fn trailers_are_asked_for_over_http2_only() {
+    let request = Request::get("/").header("te", "trailers, deflate").header("connection", "te");
+    let request = request.body(Full::<Bytes>::default()).unwrap();
+    let Ok(Outgoing { mut request, .. }) = Outgoing::new(request, &origin(), &Options::default()) else {
+        panic!("the request is refused")
+    };
+    into_http2(&mut request, &origin());
+    assert_eq!(request.headers()[TE], "trailers");
+    into_http1(&mut request, &origin());
+    assert!(!request.headers().contains_key(TE) && !request.headers().contains_key("connection"));
+}
+
+#[test]
 fn a_request_changes_its_version_there_and_back() {
     let origin = origin();
     let request = Request::get("/a?b").header("host", "other:81").body(Full::<Bytes>::default()).unwrap();

@@ -193,9 +193,14 @@ fn the_hops_of_a_probe_are_counted() {
         };
         assert_eq!((ask("OPTIONS", "0").await, ask("TRACE", "0").await), (200, 501));
         assert!(seen.lock().unwrap().is_empty(), "the upstream is not asked");
-        for (method, hops, passed) in
-            [("OPTIONS", "3", "2"), ("TRACE", "1", "0"), ("GET", "0", "0"), ("OPTIONS", "many", "many")]
-        {
+        for (method, hops, passed) in [
+            ("OPTIONS", "3", "2"),
+            ("TRACE", "1", "0"),
+            ("GET", "0", "0"),
+            ("OPTIONS", "many", "many"),
+            // More than the proxy supports.
+            ("OPTIONS", "99999999999999999999", "18446744073709551614"),
+        ] {
             seen.lock().unwrap().clear();
             assert_eq!(ask(method, hops).await, 200);
             let seen = soon_seen(&seen, "\r\n\r\n").await;
@@ -285,10 +290,48 @@ fn a_request_to_no_resource_reaches_both_versions() {
     });
 }
 
+/// RFC 9112 sections 2.2, 5.1 and 5.2.
+#[test]
+fn a_head_that_two_recipients_could_read_differently_is_no_response() {
+    on_both(async || {
+        for (fields, expected) in [
+            ("X: a\r\n", 200),
+            ("X: a\r\n b\r\n", 502),
+            ("X: a\r\n\tContent-Length: 0\r\n", 502),
+            (" X: a\r\n", 502),
+            ("X : a\r\n", 502),
+            ("Content-Length : 0\r\n", 502),
+            ("X: a\rContent-Length: 0\r\n", 502),
+            ("X: a\0\r\n", 502),
+            ("X\r\n", 502),
+        ] {
+            let upstream = raw_upstream(move |mut stream| async move {
+                head_of(&mut stream).await;
+                let answer = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 2\r\n\r\nok");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                // Until the proxy leaves.
+                let _ = stream.read(&mut [0]).await;
+            })
+            .await;
+            let addr = proxy(plan(upstream, false)).await;
+            let mut client = Raw::connect(addr).await;
+            client.ask("/").await;
+            assert_eq!(client.head().await.status, expected, "{fields:?}");
+        }
+    });
+}
+
 #[test]
 fn a_change_to_no_protocol_is_no_tunnel() {
     on_both(async || {
-        for fields in ["", "Connection: upgrade\r\nUpgrade: h2c\r\n"] {
+        for fields in [
+            "",
+            "Connection: upgrade\r\nUpgrade: h2c\r\n",
+            // Not asked for (RFC 9110 section 7.8).
+            "Connection: upgrade\r\nUpgrade: echo\r\n",
+            "Connection: upgrade\r\nUpgrade: websocket, echo\r\n",
+            "Connection: upgrade\r\nUpgrade:\r\n",
+        ] {
             let upstream = raw_upstream(move |mut stream| async move {
                 head_of(&mut stream).await;
                 let head = format!("HTTP/1.1 101 Switching Protocols\r\n{fields}\r\n");

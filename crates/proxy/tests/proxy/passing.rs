@@ -45,6 +45,46 @@ fn requests_and_responses_pass_without_what_is_for_one_hop() {
     });
 }
 
+/// RFC 9110 section 5.3.
+#[test]
+fn the_lines_of_a_field_keep_their_order() {
+    on_both(async || {
+        let upstream = start(async |request| {
+            let lines = request.headers().get_all("x-line").into_iter().cloned();
+            let mut response = Response::new(boxed(Full::from("")));
+            lines.for_each(|line| drop(response.headers_mut().append("x-line", line)));
+            response
+        })
+        .await;
+        let lines = ["b", "a, c", "a", "", "z"];
+        for upstream_h2 in [false, true] {
+            let addr = proxy(plan(upstream, upstream_h2)).await;
+            let mut asked = request("http://mill/");
+            lines.iter().for_each(|line| drop(asked.headers_mut().append("x-line", HeaderValue::from_static(line))));
+            for answer in
+                [h1(addr).await.send_request(asked.clone()).await, h2(addr).await.send_request(asked.clone()).await]
+            {
+                let answer = answer.unwrap();
+                let got: Vec<_> = answer.headers().get_all("x-line").iter().collect();
+                assert_eq!(got, lines, "upstream of HTTP/2: {upstream_h2}");
+            }
+        }
+    });
+}
+
+/// RFC 9110 section 7.8.
+#[test]
+fn an_old_client_cannot_change_the_protocol() {
+    on_both(async || {
+        let upstream = start(mirror).await;
+        let mut client = Raw::connect(proxy(plan(upstream, false)).await).await;
+        client.send("GET / HTTP/1.0\r\nHost: mill\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n").await;
+        let head = client.head().await;
+        let seen = String::from_utf8(client.body(head.content_length()).await.unwrap()).unwrap();
+        assert!(head.status == 200 && !seen.contains("upgrade"), "{} {seen}", head.status);
+    });
+}
+
 #[test]
 fn every_version_reaches_every_version() {
     on_both(async || {

@@ -23,6 +23,7 @@ fn preconditions_have_an_order() {
         (&[(IF_MATCH, "\"v1\"")], Proceed),
         (&[(IF_MATCH, "*")], Proceed),
         (&[(IF_MATCH, "\"a\", \"v1\"")], Proceed),
+        (&[(IF_MATCH, ", ,\"v1\" ,")], Proceed),
         (&[(IF_MATCH, "\"a\"")], Failed),
         (&[(IF_MATCH, "W/\"v1\"")], Failed),
         (&[(IF_MATCH, "v1")], Failed),
@@ -69,6 +70,30 @@ fn several_lines_are_one_list() {
     lines.append(IF_NONE_MATCH, HeaderValue::from_static("\"v1\""));
     let of = Validators { etag: Some(&ETAG), last_modified: None };
     assert_eq!(evaluate(&lines, of), ConditionVerdict::NotModified);
+}
+
+/// RFC 9110 section 5.6.7.
+#[test]
+fn dates_have_three_formats() {
+    let of = Validators { etag: None, last_modified: Some(then()) };
+    for date in [THEN, "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
+        assert_eq!(evaluate(&headers(&[(IF_MODIFIED_SINCE, date)]), of), ConditionVerdict::NotModified, "{date}");
+    }
+}
+
+/// RFC 9110 sections 13.1.3 to 13.1.5.
+#[test]
+fn dates_and_if_range_count_only_if_they_come_once() {
+    let of = Validators { etag: Some(&ETAG), last_modified: Some(then()) };
+    for (name, other) in [(IF_MODIFIED_SINCE, AFTER), (IF_UNMODIFIED_SINCE, BEFORE)] {
+        let mut lines = headers(&[(name.clone(), other)]);
+        assert_ne!(evaluate(&lines, of), ConditionVerdict::Proceed, "{name}");
+        lines.append(name.clone(), HeaderValue::from_static(THEN));
+        assert_eq!(evaluate(&lines, of), ConditionVerdict::Proceed, "{name}");
+    }
+    let mut lines = headers(&[(IF_RANGE, "\"v1\"")]);
+    lines.append(IF_RANGE, ETAG);
+    assert!(!range_counts(&lines, of, then() + Duration::from_secs(60)));
 }
 
 #[test]
