@@ -7,6 +7,7 @@ use std::path::Path;
 
 mod budget;
 mod circles;
+mod documents;
 mod folders;
 mod lex;
 
@@ -237,12 +238,6 @@ fn is_named(path: &str, check: &str, readme: &str) -> bool {
     runs_all || words(check, name).chain(words(readme, name)).next().is_some()
 }
 
-/// Returns the tests that a document names: the program, and the path of the test in it.
-fn named_tests(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    let quoted = text.split('`').skip(1).step_by(2);
-    quoted.filter_map(|quoted| quoted.split_once(' ')).filter(|(_, test)| test.contains("::") && !test.contains(' '))
-}
-
 /// Returns every file under `dir` with one of `endings`: its path from the root of the crate, and its text.
 fn files(dir: &str, endings: &[&str]) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -266,10 +261,6 @@ fn files(dir: &str, endings: &[&str]) -> Vec<(String, String)> {
     }
     found.sort();
     found
-}
-
-fn is_dir(path: &str) -> bool {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path).is_dir()
 }
 
 fn sources() -> Vec<(String, String)> {
@@ -340,33 +331,32 @@ fn examples_and_benches_are_run_or_shown() {
 }
 
 #[test]
-fn the_tests_of_threats_and_assumptions_exist() {
-    let exists = |(program, test): (&str, &str)| {
-        let (module, name) = test.rsplit_once("::").unwrap();
-        let sister = is_dir(&format!("crates/{program}"));
-        let (dir, module) = match (program, module.strip_prefix("lib::")) {
-            ("lib", _) => ("src".to_owned(), module),
-            (_, Some(module)) if sister => (format!("crates/{program}/src"), module),
-            // A crate beside this one has a program of its name.
-            _ if sister => (format!("crates/{program}/tests/{program}"), module),
-            _ => (format!("tests/{program}"), module),
-        };
-        let path = format!("{dir}/{}", module.replace("::", "/"));
-        // Unit tests are in the file of their module, or in one of their own.
-        let module = path.strip_suffix("/tests").unwrap_or(&path);
-        let own = |(file, text): &&(String, String)| {
-            [format!("{path}.rs"), format!("{path}/mod.rs"), format!("{module}.rs")].contains(file)
-                && text.contains(&format!("fn {name}("))
-        };
-        files(&dir, &[".rs"]).iter().any(|file| own(&file))
-    };
-    for document in ["THREATS.md", "docs/assumptions.md"] {
-        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();
-        let named: Vec<_> = named_tests(&text).filter(|(_, test)| !test.ends_with("::NAME")).collect();
-        assert!(named.len() > 30, "{document} names only {} tests", named.len());
-        let lost: Vec<_> = named.into_iter().filter(|test| !exists(*test)).collect();
+fn the_tests_that_documents_name_exist() {
+    for (document, least) in [("THREATS.md", 100), ("docs/assumptions.md", 30), ("docs/clauses.md", 100)] {
+        let text = documents::read(document);
+        let named: Vec<_> = documents::named_tests(&text).collect();
+        assert!(named.len() > least, "{document} names only {} tests", named.len());
+        let lost: Vec<_> = named.into_iter().filter(|test| !documents::exists(*test)).collect();
         assert!(lost.is_empty(), "{document} names what is no test: {lost:?}");
     }
+}
+
+#[test]
+fn clauses_name_a_section_and_required_ones_a_test() {
+    let text = documents::read("docs/clauses.md");
+    let rows = documents::rows(&text);
+    assert!(rows.len() > 100, "only {} rows", rows.len());
+    let wrong = documents::wrong_clauses(&rows);
+    assert!(wrong.is_empty(), "docs/clauses.md\n{}\n", wrong.join("\n"));
+}
+
+#[test]
+fn assumptions_say_what_happens_without_them() {
+    let text = documents::read("docs/assumptions.md");
+    let rows = documents::rows(&text);
+    assert!(rows.len() > 30, "only {} rows", rows.len());
+    let wrong = documents::wrong_assumptions(&rows);
+    assert!(wrong.is_empty(), "docs/assumptions.md\n{}\n", wrong.join("\n"));
 }
 
 #[test]
