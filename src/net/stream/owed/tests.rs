@@ -86,6 +86,26 @@ fn a_write_that_takes_a_part_counts_that_part() {
     assert!(owed.is_settled());
 }
 
+/// As if hyper framed otherwise than `Framing` says.
+#[test]
+fn a_message_of_another_length_than_counted_is_never_settled() {
+    let message = [HEADS[0].as_bytes(), b"5\r\nhello\r\n0\r\n\r\n"].concat();
+    let body = (message.len() - HEADS[0].len()) as u64;
+    for counted in (1..body).chain(body + 1..body + 5) {
+        for step in 1..=message.len() {
+            let owed = begun();
+            owed.gave(counted);
+            let mut rest = &message[..];
+            while !rest.is_empty() {
+                let n = step.min(rest.len());
+                owed.accepted(n, &[IoSlice::new(rest)]);
+                rest = &rest[n..];
+                assert!(!owed.is_settled(), "{counted} of {body} bytes, in steps of {step}: {} are left", rest.len());
+            }
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn the_end_of_a_head_is_found_as_by_a_search(bytes in proptest::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'a')], 0..40)) {
