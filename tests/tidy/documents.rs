@@ -59,15 +59,15 @@ pub(crate) fn exists((program, test): (&str, &str)) -> bool {
 pub(crate) fn rows(text: &str) -> Vec<Row<'_>> {
     let (mut rows, mut heading, mut is_head) = (Vec::new(), "", true);
     for line in text.lines() {
-        let Some(row) = line.strip_prefix("| ").and_then(|row| row.strip_suffix(" |")) else {
-            heading = line.strip_prefix("## ").unwrap_or(heading);
-            // The line of dashes is the last one of a head.
-            is_head = !line.starts_with("|---");
+        let Some(row) = line.strip_prefix('|') else {
+            (heading, is_head) = (line.strip_prefix("## ").unwrap_or(heading), true);
             continue;
         };
         if !is_head {
-            rows.push(Row { heading, cells: row.split(" | ").collect() });
+            rows.push(Row { heading, cells: row.trim_end_matches('|').trim().split(" | ").collect() });
         }
+        // The line of dashes is the last one of a head.
+        is_head &= !row.starts_with("---");
     }
     rows
 }
@@ -137,8 +137,7 @@ pub(crate) fn wrong_assumptions(rows: &[Row<'_>]) -> Vec<String> {
             return Some("no test".to_owned());
         }
         let begins = |known: &&str| outcome.strip_prefix(*known).is_some_and(|rest| rest.starts_with(": "));
-        (!OUTCOMES.iter().any(|known| begins(&known)))
-            .then(|| format!("the last cell begins with none of {OUTCOMES:?}"))
+        (!OUTCOMES.iter().any(begins)).then(|| format!("the last cell begins with none of {OUTCOMES:?}"))
     };
     rows.iter().filter_map(|row| Some(format!("{}: {}", row.cells.join(" | "), wrong(row)?))).collect()
 }
