@@ -73,7 +73,7 @@ impl Append {
     pub async fn run(self, bytes: impl Into<Bytes>) -> Result<()> {
         let bytes = bytes.into();
         work::run(&self.0.path.clone(), move |_| {
-            let (target, fd, is_new) = self.0.open_or_create(Access::Append, MODE_NEW, || {})?;
+            let (target, fd, _) = self.0.open_or_create(Access::Append, MODE_NEW, || {})?;
             let mut written = 0;
             let ended = loop {
                 if written == bytes.len() {
@@ -84,10 +84,7 @@ impl Append {
                     Err(e) => break Err(target.at(Step::Write)(e)),
                 }
             };
-            let synced = ended.and_then(|()| {
-                self.0.durability.sync_in_place(fd.as_fd()).map_err(target.at(Step::Sync))?;
-                if is_new && self.0.durability == Durability::Full { target.sync_directory() } else { Ok(()) }
-            });
+            let synced = ended.and_then(|()| target.sync_in_place(fd.as_fd(), self.0.durability));
             synced.map_err(|e| e.after_writing(written as u64))
         })
         .await

@@ -34,8 +34,8 @@ impl Change {
         Target::open(&self.path, self.follow_link)
     }
 
-    /// Opens the file, or creates it with the permissions `mode` less the umask. Also returns whether the new name may
-    /// be missing on the disk. Calls `looked` after each look-up.
+    /// Opens the file, or creates it with the permissions `mode` less the umask. Also returns whether it was created.
+    /// Calls `looked` after each look-up.
     pub(super) fn open_or_create(
         &self,
         access: Access,
@@ -43,16 +43,13 @@ impl Change {
         looked: impl Fn(),
     ) -> Result<(Target, OwnedFd, bool)> {
         let mut races = 0;
-        let mut is_new = false;
         loop {
             let (target, found) = self.target()?;
             looked();
+            let is_new = found.is_none();
             let opened = match found {
                 Some(_) => target.open_old(access).map(|(fd, _)| fd),
-                None => {
-                    is_new = true;
-                    file::create_at(target.dir(), target.name(), access, mode).map_err(target.at(Step::Create))
-                }
+                None => file::create_at(target.dir(), target.name(), access, mode).map_err(target.at(Step::Create)),
             };
             match opened {
                 Ok(fd) => return Ok((target, fd, is_new)),
@@ -73,14 +70,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_another_makes_at_the_same_time_is_new() {
+    fn a_file_that_another_makes_at_the_same_time_is_not_new() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let change = Change::new(&path);
         let by_another = || drop(std::fs::File::options().append(true).create(true).open(&path).unwrap());
         let (_, _, is_new) = change.open_or_create(Access::Append, 0o666, by_another).unwrap();
-        assert!(is_new, "its directory must be synced");
-        let (_, _, is_new) = change.open_or_create(Access::Append, 0o666, || {}).unwrap();
         assert!(!is_new);
+        std::fs::remove_file(&path).unwrap();
+        let (_, _, is_new) = change.open_or_create(Access::Append, 0o666, || {}).unwrap();
+        assert!(is_new);
     }
 }

@@ -221,7 +221,7 @@ fn overwrite(target: &Target, header: &[u8], reserved: u64, durability: Durabili
         return invalid(format!("the file has {} bytes and no reserved area of {reserved}", statx.stx_size));
     };
     write_header(&fd, header).map_err(target.at(Step::Write))?;
-    durability.sync_in_place(fd.as_fd()).map_err(target.at(Step::Sync))?;
+    target.sync_in_place(fd.as_fd(), durability)?;
     Ok(Prepended { body, moved: Moved::Stayed })
 }
 
@@ -245,7 +245,7 @@ fn insert(target: &Target, header: &[u8], durability: Durability) -> Result<Prep
             Err(_) => io::Error::new(e.kind(), format!("{e}; {len} bytes of zeros are left at the start of the file")),
         }));
     }
-    durability.sync_in_place(fd.as_fd()).map_err(target.at(Step::Sync))?;
+    target.sync_in_place(fd.as_fd(), durability)?;
     Ok(Prepended { body: statx.stx_size, moved: Moved::Stayed })
 }
 

@@ -203,11 +203,7 @@ impl End {
 
     fn finish(mut self) -> Result<()> {
         self.release();
-        let synced = self.durability.sync_in_place(self.fd.as_fd()).map_err(self.target.at(Step::Sync));
-        let synced = synced.and_then(|()| match self.is_new && self.durability == Durability::Full {
-            true => self.target.sync_directory(),
-            false => Ok(()),
-        });
+        let synced = self.target.sync_in_place(self.fd.as_fd(), self.durability);
         synced.map_err(|e| e.after_writing(self.at - self.start))
     }
 

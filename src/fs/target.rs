@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf, is_separator};
 
 use super::Metadata;
+use super::durability::Durability;
 use super::error::{Error, Result, Step};
 use crate::sys::call;
 use crate::sys::errno::Errno;
@@ -86,8 +87,19 @@ impl Target {
         &self.name
     }
 
-    pub(super) fn sync_directory(&self) -> Result<()> {
-        file::sync(self.dir()).map_err(self.at(Step::SyncDirectory))
+    /// Syncs a file that was changed in place, and its name.
+    pub(super) fn sync_in_place(&self, file: BorrowedFd<'_>, durability: Durability) -> Result<()> {
+        durability.sync_in_place(file).map_err(self.at(Step::Sync))?;
+        self.sync_name(durability)
+    }
+
+    /// Syncs the directory if `durability` includes it. A name that existed before may be unsynced, too: its creator may
+    /// have been killed.
+    pub(super) fn sync_name(&self, durability: Durability) -> Result<()> {
+        match durability {
+            Durability::Full => file::sync(self.dir()).map_err(self.at(Step::SyncDirectory)),
+            Durability::None | Durability::Data => Ok(()),
+        }
     }
 }
 

@@ -114,7 +114,7 @@ impl TempFile {
         name(&mut self)?;
         // Later users of the file must not find it locked. The only error is a closed descriptor.
         let _ = lock::unlock(self.fd());
-        if durability == Durability::Full { self.target.sync_directory() } else { Ok(()) }
+        self.target.sync_name(durability)
     }
 
     fn rename(&mut self) -> Result<()> {

@@ -3,6 +3,7 @@
 pub mod alone;
 pub mod child;
 pub mod counted;
+pub mod crash;
 pub mod cutter;
 pub mod events;
 pub mod family;

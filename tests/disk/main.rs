@@ -2,6 +2,7 @@
 #![cfg(all(feature = "fs", feature = "sse"))]
 
 mod calls;
+mod crash;
 mod faults;
 mod killed;
 mod log;

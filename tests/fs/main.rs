@@ -2,6 +2,7 @@
 
 mod cancel;
 mod chain;
+mod crash;
 mod file;
 mod paths;
 mod replace;

@@ -133,7 +133,8 @@ fn an_append_that_is_not_synced_says_that_the_bytes_are_there() {
     for (exists, inject, told) in [
         (true, "fsync:error=EIO", "Sync 5 "),
         (false, "fsync:error=EIO:when=1", "Sync 5 "),
-        // The name of a new file must be synced as well.
+        // The name must be synced as well, also of a file that exists.
+        (true, "fsync:error=EIO:when=2", "SyncDirectory 5 "),
         (false, "fsync:error=EIO:when=2", "SyncDirectory 5 "),
     ] {
         let (_dir, path) = child::with_old();

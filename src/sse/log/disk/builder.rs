@@ -47,7 +47,7 @@ impl DiskBuilder {
     ///
     /// With [`Durability::None`] confirmed events survive the end of the process. A power cut or a crash of the kernel
     /// loses the events that the kernel has not written yet. The log then ends earlier, and assigns [the ids of the
-    /// lost events](super::Disk#guarantees) again.
+    /// lost events](super::Disk#guarantees) again. A full segment that was lost before later ones leaves a gap.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self

@@ -41,15 +41,22 @@ impl Directory {
     /// Opens and locks the directory, and creates it if needed.
     pub(super) fn open(path: &Path) -> Result<Self, DiskError> {
         let absolute = std::path::absolute(path).map_err(DiskError::io(path, "find the directory"))?;
-        let new: Vec<&Path> = absolute.ancestors().take_while(|dir| !dir.is_dir()).collect();
-        std::fs::create_dir_all(path).map_err(DiskError::io(path, "create the directory"))?;
+        let missing = absolute.ancestors().take_while(|dir| !dir.is_dir()).count();
+        // Each is synced before the next one is created, so only the innermost one that exists may be unsynced, because
+        // its creator was killed.
+        let dirs: Vec<&Path> = absolute.ancestors().take(missing + 1).collect();
+        for (n, dir) in dirs.into_iter().enumerate().rev() {
+            std::fs::create_dir_all(dir).map_err(DiskError::io(path, "create the directory"))?;
+            let Some(parent) = dir.parent() else { continue };
+            let synced = file::open_directory(parent).and_then(|parent| file::sync(parent.as_fd()));
+            // This process may not be allowed to read the parent of a directory that exists.
+            if n < missing {
+                synced.map_err(DiskError::io(parent, "sync the directory"))?;
+            }
+        }
         let fd = file::open_directory(path).map_err(DiskError::io(path, "open the directory"))?;
         let lock = lock(&fd).map_err(DiskError::io(&path.join(LOCK), "lock the file"))?;
         let lock = lock.ok_or_else(|| DiskError::Locked { path: path.to_owned() })?;
-        for parent in new.into_iter().filter_map(Path::parent) {
-            let synced = file::open_directory(parent).and_then(|parent| file::sync(parent.as_fd()));
-            synced.map_err(DiskError::io(parent, "sync the directory"))?;
-        }
         Ok(Self { path: path.to_owned(), fd, _lock: lock })
     }
 
