@@ -157,10 +157,10 @@ pub mod internal {
     /// Streams over sockets that are not the kernel's, as a server sees them.
     #[cfg(feature = "server")]
     pub mod socket {
-        pub use crate::net::stream::{Asked, Leaving, Seen, TakeOver};
+        pub use crate::net::stream::{Leaving, Seen, SocketFacts, TakeOver};
 
         /// Wraps a stream whose `socket` answers a server.
-        pub fn counted<T>(io: T, socket: Box<dyn Asked>) -> crate::net::CountedIo<T> {
+        pub fn counted<T>(io: T, socket: Box<dyn SocketFacts>) -> crate::net::CountedIo<T> {
             crate::net::CountedIo::with(io, Some(socket))
         }
     }

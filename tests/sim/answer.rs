@@ -60,11 +60,15 @@ pub(crate) struct Wire {
     pub(crate) io: Socket,
     buf: Vec<u8>,
     pub(crate) pace: Pace,
+    /// The number of `100 Continue` so far.
+    pub(crate) continues: u32,
+    /// A head that was read in place of `100 Continue`.
+    early: Option<Head>,
 }
 
 impl Wire {
     pub(crate) fn new(io: Socket, pace: Pace) -> Self {
-        Self { io, buf: Vec::new(), pace }
+        Self { io, buf: Vec::new(), pace, continues: 0, early: None }
     }
 
     /// Sends bytes. They may be lost if the server has ended the connection.
@@ -82,6 +86,8 @@ impl Wire {
         }
         let mut piece = vec![0; self.pace.piece];
         match timeout(HANGS, self.io.read(&mut piece)).await {
+            // An earlier call has reported the error of the reset.
+            Ok(Ok(0)) if self.io.is_reset() && !self.io.has_ended() => Err(Ended::Reset),
             Ok(Ok(0)) => Err(Ended::Finished),
             Ok(Ok(n)) => {
                 self.buf.extend(&piece[..n]);
@@ -112,16 +118,36 @@ impl Wire {
         }
     }
 
-    /// Reads a head; an interim response is skipped.
+    /// Reads a head. `100 Continue` is counted and skipped.
     pub(crate) async fn head(&mut self) -> Result<Head, Ended> {
         loop {
-            let text = self.line("\r\n\r\n").await?;
-            let (status, fields) = text.split_once("\r\n").unwrap_or((&text, ""));
-            let status = status.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status line");
-            if status != 100 {
-                return Ok(Head { status, fields: fields.to_owned() });
+            let head = self.any_head().await?;
+            if head.status != 100 {
+                return Ok(head);
             }
+            self.continues += 1;
         }
+    }
+
+    /// Waits for `100 Continue`. Fails if another head comes, which is the next one then, or the end.
+    pub(crate) async fn wait_for_100(&mut self) -> Result<(), Ended> {
+        let head = self.any_head().await?;
+        if head.status != 100 {
+            self.early = Some(head);
+            return Err(Ended::Finished);
+        }
+        self.continues += 1;
+        Ok(())
+    }
+
+    async fn any_head(&mut self) -> Result<Head, Ended> {
+        if let Some(head) = self.early.take() {
+            return Ok(head);
+        }
+        let text = self.line("\r\n\r\n").await?;
+        let (status, fields) = text.split_once("\r\n").unwrap_or((&text, ""));
+        let status = status.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status line");
+        Ok(Head { status, fields: fields.to_owned() })
     }
 
     /// Takes `most` bytes at most, and one at least.

@@ -6,15 +6,17 @@
 //! | `/stream/TAG/COUNT/LEN/GAP` | COUNT pieces of LEN bytes, one each GAP milliseconds |
 //! | `/torn/TAG/COUNT/LEN/GAP` | the same, with an error behind them |
 //! | `/late/TAG/MILLIS` | a small body, after a time |
-//! | `/events` | the events of a hub |
-//! | `/upload/TAG` | the length of the body of the request, and 500 if it ends early |
+//! | `/events/TAG` | the events of a hub |
+//! | `/upload/TAG` | the body of the request, and 500 if it ends early |
 //! | `/unread/TAG` | 413 at once; the body of the request is not read |
 //! | `/gone/TAG` | a small body; a task waits until the client has left |
+//!
+//! The calls are counted by their tags. No client asks for another path.
 
-use std::convert::Infallible;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,8 +43,50 @@ pub(crate) fn bytes_of(tag: u64, len: usize) -> Vec<u8> {
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     pub(crate) hub: Hub,
+    pub(crate) calls: Arc<Calls>,
     /// Tasks that wait until a client has left.
     pub(crate) waiting: Arc<AtomicUsize>,
+}
+
+/// How often the service was called for each request.
+#[derive(Debug, Default)]
+pub(crate) struct Calls(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    made: BTreeMap<u64, u32>,
+    forbidden: BTreeSet<u64>,
+    /// Paths that no client asks for.
+    strange: Vec<String>,
+}
+
+impl Calls {
+    fn add(&self, tag: u64) {
+        *self.0.lock().unwrap().made.entry(tag).or_default() += 1;
+    }
+
+    pub(crate) fn of(&self, tag: u64) -> u32 {
+        self.0.lock().unwrap().made.get(&tag).copied().unwrap_or(0)
+    }
+
+    /// Returns the number of requests that were executed.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.lock().unwrap().made.len() as u64
+    }
+
+    /// Records a request that must not be executed.
+    pub(crate) fn forbid(&self, tag: u64) {
+        self.0.lock().unwrap().forbidden.insert(tag);
+    }
+
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let counts = self.0.lock().unwrap();
+        let calls = counts.made.iter().filter_map(|(tag, &calls)| match counts.forbidden.contains(tag) {
+            true => Some(format!("request {tag} was executed, which must not be")),
+            false => (calls > 1).then(|| format!("request {tag} was executed {calls} times")),
+        });
+        calls.chain(counts.strange.iter().map(|path| format!("a request that no client sends: {path:?}"))).collect()
+    }
 }
 
 /// Counts a waiting task until it ends.
@@ -60,6 +104,7 @@ impl Service {
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         let number = |at: usize| parts.get(at).and_then(|part| part.parse::<u64>().ok()).unwrap_or(0);
         let tag = number(1);
+        self.calls.add(tag);
         let small = || boxed(Full::new(Bytes::from(bytes_of(tag, 5))));
         let body = match parts[0] {
             "fixed" => boxed(Full::new(Bytes::from(bytes_of(tag, number(2) as usize)))),
@@ -86,7 +131,11 @@ impl Service {
                 sleep(Duration::from_millis(number(2))).await;
                 small()
             }
-            "events" => return Ok(self.hub.subscribe(&request).map(boxed)),
+            "events" => {
+                let mut response = self.hub.subscribe(&request).map(boxed);
+                response.headers_mut().insert("x-tag", tag.into());
+                return Ok(response);
+            }
             "upload" => {
                 let body = request.into_body().collect().await?;
                 let mut response = Response::new(boxed(Full::new(body.to_bytes())));
@@ -109,7 +158,10 @@ impl Service {
                 });
                 small()
             }
-            _ => boxed(StreamBody::new(stream::empty::<Result<Frame<Bytes>, Infallible>>())),
+            _ => {
+                self.calls.0.lock().unwrap().strange.push(path.clone());
+                small()
+            }
         };
         let mut response = Response::new(body);
         response.headers_mut().insert("x-tag", tag.into());

@@ -1,13 +1,14 @@
 //! A server with its clients, from a seed to the end, and what is counted to zero behind it.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millstream::server::{Drained, Limits};
-use millstream::sse::{Event, Hub};
+use millstream::sse::Hub;
 use testkit::serving::serve;
 use testkit::sim::{Dice, Net, Profile, SimConnector, SimListener};
 use tokio::runtime::{Builder, Handle};
@@ -15,17 +16,17 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tower::service_fn;
 
-use crate::answer::{Pace, Wire};
-use crate::client;
-use crate::service::{Service, bytes_of};
+use crate::answer::{Ended, Pace, Wire};
+use crate::service::{Calls, Service, bytes_of};
+use crate::{client, events};
 
-/// Time by which a limit may take effect late: a second, and the time that a connection then has to end.
-pub(crate) const LATE: u64 = 1_600;
+/// Time by which a limit may take effect late, as [`Limits`] says.
+pub(crate) const LATE: u64 = 1_000;
 /// Time without a byte after which a connection that drains is idle.
 pub(crate) const IDLE_IN_DRAIN: u64 = 250;
 /// Longer than what is left of a connection whose client has left: a server discards bytes for 30 s.
 const PATIENCE: Duration = Duration::from_secs(400);
-/// Connections that are allowed.
+/// Connections that are allowed, in most worlds more than there are clients.
 const PLACES: usize = 200;
 
 /// The limits of a server, in milliseconds.
@@ -37,6 +38,10 @@ pub(crate) struct Terms {
     pub(crate) body_progress: u64,
     pub(crate) half_close: u64,
     pub(crate) deadline: u64,
+    /// Connections that are allowed.
+    pub(crate) places: usize,
+    /// Events that the hub keeps.
+    pub(crate) ring: usize,
     buffer: usize,
     takes_over: bool,
     /// Whether days pass in which little happens, on connections that are kept for as long.
@@ -53,6 +58,8 @@ impl Terms {
             body_progress: *dice.pick(&[30_000, 6_000]),
             half_close: *dice.pick(&[1_000, 5_000]),
             deadline: *dice.pick(&[10_000, 30_000]),
+            places: if dice.chance(20) { dice.in_range(2..=8) as usize } else { PLACES },
+            ring: *dice.pick(&[1_000, 1_000, 16]),
             buffer: *dice.pick(&[64 << 10, 8 << 10]),
             takes_over: dice.chance(80),
             is_calm,
@@ -68,8 +75,8 @@ impl Terms {
             .body_progress(millis(self.body_progress))
             .half_close(millis(self.half_close))
             .buffer(self.buffer)
-            .connections(PLACES)
-            .per_address(PLACES)
+            .connections(self.places)
+            .per_address(usize::MAX)
             .body(u64::MAX)
             // These draw random times, which the seed does not choose.
             .drain_spread(Duration::ZERO)
@@ -87,10 +94,29 @@ pub(crate) struct World {
     pub(crate) ends_at: u64,
     /// When the server was told to drain.
     drained_at: AtomicU64,
-    /// When each event of the hub was sent.
-    pub(crate) published: Mutex<Vec<u64>>,
+    /// When the listener has failed.
+    failed_at: AtomicU64,
+    /// When each event of the hub was sent, and its id.
+    pub(crate) published: Mutex<Vec<(u64, String)>>,
+    pub(crate) calls: Arc<Calls>,
     faults: Mutex<Vec<String>>,
-    tags: AtomicU64,
+}
+
+/// Numbers for the requests of a client, which no other request has.
+#[derive(Debug)]
+pub(crate) struct Tags {
+    client: u64,
+    last: AtomicU64,
+}
+
+impl Tags {
+    pub(crate) fn new(client: u64) -> Self {
+        Self { client, last: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        (self.client << 32) + self.last.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 impl World {
@@ -99,9 +125,14 @@ impl World {
         Some(self.drained_at.load(Ordering::Relaxed)).filter(|&at| at < u64::MAX)
     }
 
-    /// Returns a number for a request, which no other request has.
-    pub(crate) fn tag(&self) -> u64 {
-        self.tags.fetch_add(1, Ordering::Relaxed)
+    /// Returns whether the listener had failed at a time.
+    pub(crate) fn has_failed(&self, at: u64) -> bool {
+        self.failed_at.load(Ordering::Relaxed) <= at
+    }
+
+    /// Returns whether connections may be refused.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.drained_at().is_some() || self.has_failed(self.net.now())
     }
 
     /// Records something that must not happen.
@@ -139,9 +170,9 @@ async fn live(dice: Dice, keeps_text: bool) -> Outcome {
     let net = Net::start(dice.fork(1), keeps_text);
     let terms = Terms::choose(dice.fork(2));
     let (listener, connector) = SimListener::new(&net);
-    let hub = Hub::builder().retry(Duration::from_secs(2)).build();
-    let service = Service { hub: hub.clone(), waiting: Arc::default() };
-    let waiting = Arc::clone(&service.waiting);
+    let hub = Hub::builder().retry(Duration::from_secs(2)).replay(terms.ring).queue(terms.ring).build();
+    let service = Service { hub: hub.clone(), calls: Arc::default(), waiting: Arc::default() };
+    let (waiting, calls) = (Arc::clone(&service.waiting), Arc::clone(&service.calls));
     let (drains, drain) = oneshot::channel::<()>();
     let server = serve(listener, service_fn(move |request| service.clone().answer(request)))
         .limits(terms.limits())
@@ -151,8 +182,8 @@ async fn live(dice: Dice, keeps_text: bool) -> Outcome {
 
     let mut dice = dice.fork(3);
     let (span, most) = match terms.is_calm {
-        true => (dice.in_range(40_000_000..=170_000_000), 80),
-        false => (10_000 + dice.of_any_size(1..=3_600_000), 24),
+        true => (dice.in_range(8_000_000..=30_000_000), 80),
+        false => (10_000 + dice.of_any_size(1..=1_500_000), 24),
     };
     let world = Arc::new(World {
         net: net.clone(),
@@ -160,18 +191,26 @@ async fn live(dice: Dice, keeps_text: bool) -> Outcome {
         terms,
         ends_at: span,
         drained_at: AtomicU64::new(u64::MAX),
+        failed_at: AtomicU64::new(u64::MAX),
         published: Mutex::default(),
+        calls,
         faults: Mutex::default(),
-        tags: AtomicU64::new(1),
     });
     let clients: Vec<_> = (0..dice.in_range(2..=most))
         .map(|number| tokio::spawn(client::live(Arc::clone(&world), dice.fork(number), number)))
         .collect();
-    let publisher = tokio::spawn(publish(Arc::clone(&world), hub.clone(), dice.fork(100)));
+    let publisher = tokio::spawn(events::publish(Arc::clone(&world), hub.clone(), dice.fork(100)));
 
-    // Half of the servers drain while their clients are busy.
-    let drained = if dice.chance(50) {
-        net.until(dice.in_range(span / 4..=span)).await;
+    // Half of the servers drain while their clients are busy. The listeners of some fail.
+    let at = dice.in_range(span / 4..=span);
+    let drained = if dice.chance(10) {
+        net.until(at).await;
+        fail(&world, server).await;
+        finish(&world, clients).await;
+        drop(drains);
+        None
+    } else if dice.chance(55) {
+        net.until(at).await;
         drain_now(&world, drains);
         let drained = drained(&world, server).await;
         finish(&world, clients).await;
@@ -208,12 +247,13 @@ async fn live(dice: Dice, keeps_text: bool) -> Outcome {
             world.fault(0, format_args!("{left} {what} are left"));
         }
     }
+    world.calls.faults().into_iter().for_each(|fault| world.fault(0, fault));
     let faults = std::mem::take(&mut *world.faults.lock().unwrap());
     let connection_hours = net.connection_hours();
     net.trace(|trace| Outcome {
         hash: trace.hash(),
         events: trace.events(),
-        requests: world.tags.load(Ordering::Relaxed) - 1,
+        requests: world.calls.count(),
         connection_hours,
         faults,
         text: trace.text().map(str::to_owned),
@@ -241,6 +281,20 @@ async fn drained(world: &World, server: tokio::task::JoinHandle<std::io::Result<
     }
 }
 
+/// An error of the listener ends the server, and not its connections.
+async fn fail(world: &World, server: tokio::task::JoinHandle<std::io::Result<Drained>>) {
+    world.failed_at.store(world.net.now(), Ordering::Relaxed);
+    world.net.note(0, "the listener fails", 0);
+    world.connector.fail(ErrorKind::OutOfMemory);
+    match timeout(Duration::from_millis(1), server).await {
+        Ok(ended) => match ended.expect("no panic") {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => {}
+            other => world.fault(0, format_args!("not the error of the listener: {other:?}")),
+        },
+        Err(_) => world.fault(0, "the server does not end with its listener"),
+    }
+}
+
 async fn finish(world: &World, clients: Vec<tokio::task::JoinHandle<()>>) {
     for client in clients {
         if timeout(PATIENCE * 1_000, client).await.map(|ended| ended.expect("no panic")).is_err() {
@@ -249,41 +303,42 @@ async fn finish(world: &World, clients: Vec<tokio::task::JoinHandle<()>>) {
     }
 }
 
-/// Takes all places at once: none may be taken by a connection that has ended.
+/// Takes all places at once: none may be taken by a connection that has ended. There are no more, until one is given back.
 async fn probe(world: &World) -> Vec<Wire> {
+    let tags = Tags::new(u64::from(u16::MAX));
     let mut wires = Vec::new();
-    for _ in 0..PLACES {
-        let socket = world.connector.connect(IpAddr::from([192, 0, 2, 1]), Profile::default()).await;
-        let mut wire = Wire::new(socket.expect("a server that listens"), Pace::FAST);
-        let tag = world.tag();
-        let _ = wire.send(format!("GET /fixed/{tag}/5 HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
-        match wire.head().await {
-            Ok(head) if head.status == 200 => {
-                let body = wire.body(&head).await;
-                if body.bytes != bytes_of(tag, 5) {
-                    world.fault(wire.io.link(), "a wrong body");
-                }
-            }
-            other => world.fault(wire.io.link(), format_args!("a place is not free: {other:?}")),
-        }
-        wires.push(wire);
+    for _ in 0..world.terms.places {
+        wires.extend(taken(world, &tags, 200).await);
     }
+    taken(world, &tags, 503).await;
+    wires.pop();
+    // The server has noticed that a client has left.
+    sleep(Duration::from_secs(1)).await;
+    wires.extend(taken(world, &tags, 200).await);
     wires
 }
 
-/// Sends events until the end of the clients.
-async fn publish(world: Arc<World>, hub: Hub, mut dice: Dice) {
-    let pause = world.ends_at / 1_000 + dice.of_any_size(20..=20_000);
-    while !world.is_over() {
-        sleep(Duration::from_millis(dice.in_range(1..=pause))).await;
-        let mut published = world.published.lock().unwrap();
-        let number = published.len() as u64;
-        published.push(world.net.now());
-        hub.send(Event::new().data(event(number))).expect("an event that fits");
+/// Expects an answer of the service, or that the server is full.
+async fn taken(world: &World, tags: &Tags, status: u16) -> Option<Wire> {
+    let socket = world.connector.connect(IpAddr::from([192, 0, 2, 1]), Profile::default()).await;
+    let mut wire = Wire::new(socket.expect("a server that listens"), Pace::FAST);
+    let tag = tags.next();
+    let _ = wire.send(format!("GET /fixed/{tag}/5 HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
+    match wire.head().await {
+        Ok(head) if head.status == status && status == 200 => {
+            let body = wire.body(&head).await;
+            if body.bytes != bytes_of(tag, 5) {
+                world.fault(wire.io.link(), "a wrong body");
+            }
+            return Some(wire);
+        }
+        Ok(head) if head.status == status && head.closes() => {
+            world.calls.forbid(tag);
+            if let (_, Ended::Reset) = wire.end().await {
+                world.fault(wire.io.link(), "a refused connection was reset");
+            }
+        }
+        other => world.fault(wire.io.link(), format_args!("not {status}: {other:?}")),
     }
-}
-
-/// Returns the data of an event.
-pub(crate) fn event(number: u64) -> String {
-    format!("{number} {}", "x".repeat((number * 37 % 300) as usize))
+    None
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::counts::{Asked, Counts};
+use super::counts::{Counts, SocketFacts};
 use super::handle::Handle;
 use super::owed::Owed;
 use super::stream::{Rewind, Seen, TakeOver};
@@ -37,7 +37,7 @@ impl<T> CountedIo<T> {
     }
 
     /// Wraps a stream whose `socket` answers a server.
-    pub(crate) fn with(io: T, socket: Option<Box<dyn Asked>>) -> Self {
+    pub(crate) fn with(io: T, socket: Option<Box<dyn SocketFacts>>) -> Self {
         Self(TokioIo::new(Counting { io, state: Arc::new(Counts::new(socket)), unread: Vec::new(), owed: None }))
     }
 

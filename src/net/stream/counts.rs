@@ -11,7 +11,7 @@ use crate::net::stats::{Meter, Pulse, StreamStats};
 
 /// Questions of a server about the socket below a stream. The kernel answers for the streams of this crate. With this
 /// trait another socket answers, such as a simulated one.
-pub trait Asked: std::fmt::Debug + Send + Sync {
+pub trait SocketFacts: std::fmt::Debug + Send + Sync {
     /// Returns the bytes sent that the peer has not acknowledged.
     fn unacknowledged(&self) -> usize;
 
@@ -34,7 +34,7 @@ pub(super) struct Counts {
     reset: AtomicBool,
     tasks: Mutex<Tasks>,
     /// `None` if there is nothing to ask.
-    pub(super) socket: Option<Box<dyn Asked>>,
+    pub(super) socket: Option<Box<dyn SocketFacts>>,
 }
 
 /// Tasks to wake by a reset.
@@ -45,7 +45,7 @@ pub(in crate::net) struct Tasks {
 }
 
 impl Counts {
-    pub(in crate::net) fn new(socket: Option<Box<dyn Asked>>) -> Self {
+    pub(in crate::net) fn new(socket: Option<Box<dyn SocketFacts>>) -> Self {
         let (meter, flag) = (Meter::new(), AtomicBool::default);
         Self { meter, blocked: flag(), reset: flag(), tasks: Mutex::default(), socket }
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 #[cfg(feature = "server")]
-use super::counts::{Asked, Counts};
+use super::counts::{Counts, SocketFacts};
 #[cfg(feature = "tonic-014")]
 use super::credentials::Credentials;
 use crate::net::egress::{Egress, Leaving};
@@ -71,7 +71,7 @@ impl Handle {
 
     /// Asks the socket below a stream that is not of this crate, if there is one.
     #[cfg(feature = "server")]
-    fn ask<R>(&self, ask: impl FnOnce(&dyn Asked) -> R) -> Option<R> {
+    fn ask<R>(&self, ask: impl FnOnce(&dyn SocketFacts) -> R) -> Option<R> {
         let Watched::Counted(counts) = &self.stream else { return None };
         counts.upgrade()?.socket.as_deref().map(ask)
     }

@@ -32,7 +32,7 @@ mod unix;
 #[cfg(feature = "server")]
 pub use counted_io::CountedIo;
 #[cfg(feature = "server")]
-pub use counts::{Asked, Leaving};
+pub use counts::{Leaving, SocketFacts};
 pub use credentials::Credentials;
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 pub use handle::{Closing, Handle};

@@ -1,9 +1,14 @@
 //! One simulated connection: what each side has sent, received and acknowledged. Without time: the network decides when
 //! something arrives.
 //!
-//! It behaves as TCP does, and where TCP has a choice, as is worst for a server: a reset discards what was received.
+//! It behaves as a socket of Linux (tried over loopback, kernel 6.18). After a reset by the peer, the bytes that were
+//! received before it are still read. The error is reported once, by the next read or write: `ECONNRESET`, or `EPIPE` if
+//! the end of the peer had arrived, which reads report as the end. After it, reads return the end, writes `EPIPE`, and
+//! `shutdown` fails with `ENOTCONN`, which the streams of tokio and of this crate take for success. The bytes that were
+//! not acknowledged stay counted. A socket that resets its connection itself (`connect` to no address) drops what it has
+//! received.
 
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::ops::RangeInclusive;
 use std::task::Waker;
 
@@ -140,6 +145,10 @@ struct Place {
     /// The socket is closed.
     is_closed: bool,
     is_reset: bool,
+    /// The error of a reset that no call has reported.
+    error: Option<io::ErrorKind>,
+    /// When the last bytes have arrived.
+    heard_at: u64,
     /// When the end of the other side, or its reset, has arrived.
     ended_at: Option<u64>,
 }
@@ -149,7 +158,7 @@ struct Place {
 pub(super) enum Now<T> {
     Done(T),
     Waits,
-    Reset,
+    Fails(io::ErrorKind),
 }
 
 #[derive(Debug)]
@@ -178,6 +187,10 @@ impl Link {
         self.places[side as usize].is_reset
     }
 
+    pub(super) fn heard_at(&self, side: Side) -> u64 {
+        self.places[side as usize].heard_at
+    }
+
     pub(super) fn ended_at(&self, side: Side) -> Option<u64> {
         self.places[side as usize].ended_at
     }
@@ -190,9 +203,19 @@ impl Link {
         self.directions[side.other() as usize].received.len()
     }
 
+    /// Returns whether the socket of a side is open.
+    pub(super) fn is_open(&self, side: Side) -> bool {
+        !self.places[side as usize].is_closed
+    }
+
     /// Returns whether the other side has ended its bytes, and the end has arrived.
     pub(super) fn has_ended(&self, side: Side) -> bool {
         self.directions[side.other() as usize].end == End::Arrived
+    }
+
+    /// Returns whether the connection is over: reset, or ended by both sides (`POLLHUP`). Received bytes may wait.
+    pub(super) fn has_hung_up(&self, side: Side) -> bool {
+        self.is_reset(side) || (self.has_ended(side) && self.directions[side as usize].end != End::No)
     }
 
     pub(super) fn wait_to_read(&mut self, side: Side, waker: &Waker) {
@@ -211,8 +234,9 @@ impl Link {
     pub(super) fn write(&mut self, side: Side, bufs: &[IoSlice<'_>], effects: &mut Effects) -> Now<Option<usize>> {
         let profile = &self.profile;
         let direction = &mut self.directions[side as usize];
-        if self.places[side as usize].is_reset {
-            return Now::Reset;
+        let place = &mut self.places[side as usize];
+        if place.is_reset {
+            return Now::Fails(place.error.take().unwrap_or(io::ErrorKind::BrokenPipe));
         }
         if direction.end != End::No {
             return Now::Done(None);
@@ -244,10 +268,12 @@ impl Link {
             self.send(side.other(), effects);
             return Now::Done(bytes);
         }
-        match direction.end {
-            _ if self.places[side as usize].is_reset => Now::Reset,
-            End::Arrived => Now::Done(Bytes::new()),
-            _ => Now::Waits,
+        let place = &mut self.places[side as usize];
+        match (direction.end, place.error.take_if(|_| direction.end != End::Arrived)) {
+            (_, Some(error)) => Now::Fails(error),
+            (End::Arrived, None) => Now::Done(Bytes::new()),
+            (_, None) if place.is_reset => Now::Done(Bytes::new()),
+            (_, None) => Now::Waits,
         }
     }
 
@@ -278,6 +304,8 @@ impl Link {
     pub(super) fn reset(&mut self, side: Side, effects: &mut Effects) {
         if !self.places[side as usize].is_reset {
             self.fail(side, effects);
+            self.directions[side.other() as usize].received.clear();
+            self.directions[side as usize].unacknowledged = 0;
             effects.send(side.other(), Arrival::Reset, self.profile.latency);
         }
     }
@@ -326,6 +354,7 @@ impl Link {
                 }
                 effects.send(other, Arrival::Acknowledged(bytes.len()), latency);
                 direction.received.extend_from_slice(&bytes);
+                place.heard_at = now;
                 effects.woken.extend(place.tasks.reader.take().into_iter().chain(place.tasks.watcher.take()));
             }
             Arrival::End => {
@@ -343,12 +372,16 @@ impl Link {
 
     /// Marks a side as reset.
     fn fail(&mut self, side: Side, effects: &mut Effects) {
-        self.places[side as usize].is_reset = true;
+        let had_ended = self.has_ended(side);
+        let place = &mut self.places[side as usize];
+        if !place.is_reset {
+            let error = if had_ended { io::ErrorKind::BrokenPipe } else { io::ErrorKind::ConnectionReset };
+            (place.is_reset, place.error) = (true, Some(error));
+        }
         self.wake(side, effects);
         let out = &mut self.directions[side as usize];
-        (out.unacknowledged, out.end) = (0, End::Sent);
+        out.end = End::Sent;
         out.unsent.clear();
-        self.directions[side.other() as usize].received.clear();
     }
 
     fn wake(&mut self, side: Side, effects: &mut Effects) {

@@ -2,13 +2,13 @@
 //! arrive and in which pieces, which connections stall, and what [`Dice`] choose for clients.
 //!
 //! ```text
-//!  client ─▶ Socket ─┐                                    ┌─ ServerIo (CountedIo, Asked) ─▶ server::serve
+//!  client ─▶ Socket ─┐                                    ┌─ ServerIo (CountedIo, SocketFacts) ─▶ server::serve
 //!                    └─ Link (bytes, windows, ends) ◀─ Net ┘
 //!                                  (one task: lets things arrive in the order of their times)
 //! ```
 //!
 //! A [`Socket`] behaves as a TCP socket: its buffers are bounded, closing it with unread bytes resets the connection, and
-//! bytes for a closed socket are answered by a reset. It answers what a server asks the kernel: bytes that are not
+//! bytes for a closed socket are answered by a reset, and after a reset its calls fail as those of Linux. It answers what a server asks the kernel: bytes that are not
 //! acknowledged, bytes that are not read, and whether the peer has closed. The send path of this crate's own streams
 //! (`net/egress`), `sendfile` and io_uring need sockets of the kernel, and are not simulated.
 

@@ -26,8 +26,9 @@ struct Shared {
 struct Links {
     dice: Dice,
     links: BTreeMap<u64, Link>,
-    /// What has not arrived, by the time and the order in which it was sent.
-    flying: BTreeMap<(u64, u64), (u64, Side, Arrival)>,
+    /// What has not arrived, by the time, by a number that the dice choose for each side of a link at that time, and by the
+    /// order in which it was sent: what arrives at the same time at several sides arrives in any order.
+    flying: BTreeMap<(u64, u64, u64), (u64, Side, Arrival)>,
     /// The last arrivals at each side of a link: nothing overtakes.
     last: BTreeMap<u64, [u64; 2]>,
     sent: u64,
@@ -104,6 +105,11 @@ impl Net {
         self.state().links.len()
     }
 
+    /// Returns the number of sockets of a side that are open.
+    pub fn open_at(&self, side: Side) -> usize {
+        self.state().links.values().filter(|link| link.is_open(side)).count()
+    }
+
     /// Returns the hours that connections were open, together.
     pub fn connection_hours(&self) -> f64 {
         let now = self.now();
@@ -157,7 +163,7 @@ impl Shared {
         loop {
             let now = self.now();
             let mut state = self.state();
-            let (&(at, _), _) = state.flying.first_key_value()?;
+            let (&(at, ..), _) = state.flying.first_key_value()?;
             if at > now {
                 return Some(at);
             }
@@ -174,7 +180,8 @@ impl Links {
         for Sent { to, arrival, after } in sent {
             let last = &mut self.last.entry(link).or_default()[to as usize];
             *last = (now + after).max(*last);
-            self.flying.insert((*last, self.sent), (link, to, arrival));
+            let place = self.dice.fork(*last).fork(2 * link + to as u64).roll();
+            self.flying.insert((*last, place, self.sent), (link, to, arrival));
             self.sent += 1;
         }
     }

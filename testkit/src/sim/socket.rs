@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use millstream::internal::socket::{Asked, Leaving, Seen, TakeOver, counted};
+use millstream::internal::socket::{Leaving, Seen, SocketFacts, TakeOver, counted};
 use millstream::internal::{Owed, Rewind};
 use millstream::net::{Accept, CountedIo, Handle, PeerAddr};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -22,6 +22,7 @@ use super::net::Net;
 #[derive(Debug)]
 pub struct Socket {
     end: End,
+    others: usize,
 }
 
 /// A side of a connection, without owning it.
@@ -43,6 +44,26 @@ impl Socket {
         self.end.look(|link, side| link.is_reset(side)).unwrap_or(true)
     }
 
+    /// Returns whether the end of the peer's bytes has arrived, also if it was followed by a reset.
+    pub fn has_ended(&self) -> bool {
+        self.end.look(|link, side| link.has_ended(side)).unwrap_or(true)
+    }
+
+    /// Waits until the end of the peer's bytes, or its reset, has arrived. Reads nothing.
+    pub async fn ended(&self) {
+        std::future::poll_fn(|cx| SocketFacts::poll_leaving(&self.end, cx).map(drop)).await;
+    }
+
+    /// Returns how many other sockets of servers were open when this one connected.
+    pub fn others(&self) -> usize {
+        self.others
+    }
+
+    /// Returns when the last bytes have arrived, in milliseconds since the start; 0 if none have.
+    pub fn heard_at(&self) -> u64 {
+        self.end.look(|link, side| link.heard_at(side)).unwrap_or(0)
+    }
+
     /// Returns when the end of the peer's bytes, or its reset, has arrived, in milliseconds since the start.
     pub fn ended_at(&self) -> Option<u64> {
         self.end.look(|link, side| link.ended_at(side)).flatten()
@@ -50,12 +71,12 @@ impl Socket {
 
     /// Returns the bytes that have arrived and were not read.
     pub fn unread(&self) -> usize {
-        Asked::unread(&self.end)
+        SocketFacts::unread(&self.end)
     }
 
     /// Resets the connection.
     pub fn reset(self) {
-        Asked::reset(&self.end);
+        SocketFacts::reset(&self.end);
     }
 
     /// Vanishes: nothing arrives any more at either side.
@@ -81,7 +102,7 @@ impl End {
 }
 
 /// The answers that the kernel would give.
-impl Asked for End {
+impl SocketFacts for End {
     fn unacknowledged(&self) -> usize {
         self.look(|link, side| link.unacknowledged(side)).unwrap_or(0)
     }
@@ -92,7 +113,7 @@ impl Asked for End {
 
     fn poll_leaving(&self, cx: &mut Context<'_>) -> Poll<Leaving> {
         let leaving = self.look(|link, side| match (link.has_ended(side), link.unread(side)) {
-            _ if link.is_reset(side) => Poll::Ready(Leaving::Gone),
+            _ if link.has_hung_up(side) => Poll::Ready(Leaving::Gone),
             (true, 0) => Poll::Ready(Leaving::Half),
             (true, _) => Poll::Ready(Leaving::Unread),
             (false, _) => {
@@ -118,13 +139,13 @@ impl AsyncRead for Socket {
             }
             read
         });
-        match read.unwrap_or(Now::Reset) {
+        match read.unwrap_or(Now::Fails(io::ErrorKind::NotConnected)) {
             Now::Done(bytes) => {
                 buf.put_slice(&bytes);
                 Poll::Ready(Ok(()))
             }
             Now::Waits => Poll::Pending,
-            Now::Reset => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            Now::Fails(error) => Poll::Ready(Err(error.into())),
         }
     }
 }
@@ -146,11 +167,11 @@ impl AsyncWrite for Socket {
             }
             written
         });
-        match written.unwrap_or(Now::Reset) {
+        match written.unwrap_or(Now::Fails(io::ErrorKind::NotConnected)) {
             Now::Done(Some(n)) => Poll::Ready(Ok(n)),
             Now::Done(None) => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             Now::Waits => Poll::Pending,
-            Now::Reset => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            Now::Fails(error) => Poll::Ready(Err(error.into())),
         }
     }
 
@@ -250,12 +271,12 @@ pub struct SimListener(Arc<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    connections: Mutex<VecDeque<(ServerIo, SimAddr)>>,
+    connections: Mutex<VecDeque<io::Result<(ServerIo, SimAddr)>>>,
     arrived: Notify,
 }
 
 impl Waiting {
-    fn connections(&self) -> MutexGuard<'_, VecDeque<(ServerIo, SimAddr)>> {
+    fn connections(&self) -> MutexGuard<'_, VecDeque<io::Result<(ServerIo, SimAddr)>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -268,7 +289,7 @@ impl Accept for SimListener {
         loop {
             let arrived = self.0.arrived.notified();
             if let Some(accepted) = self.0.connections().pop_front() {
-                return Ok(accepted);
+                return accepted;
             }
             arrived.await;
         }
@@ -300,13 +321,23 @@ impl SimConnector {
         let wait = Duration::from_millis(profile.latency);
         sleep(wait).await;
         let waiting = self.waiting.upgrade().ok_or(io::ErrorKind::ConnectionRefused)?;
+        let others = self.net.open_at(Side::Server);
         let link = self.net.open(profile);
         let end = |side| End { net: self.net.clone(), link, side };
-        let server = Socket { end: end(Side::Server) };
-        waiting.connections().push_back((ServerIo(counted(server, Box::new(end(Side::Server)))), SimAddr(from)));
+        let server = Socket { end: end(Side::Server), others };
+        let accepted = (ServerIo(counted(server, Box::new(end(Side::Server)))), SimAddr(from));
+        waiting.connections().push_back(Ok(accepted));
         waiting.arrived.notify_one();
         drop(waiting);
         sleep(wait).await;
-        Ok(Socket { end: end(Side::Client) })
+        Ok(Socket { end: end(Side::Client), others })
+    }
+
+    /// Lets the listener fail, behind the connections that it has not accepted yet. A listener that is gone does not fail.
+    pub fn fail(&self, error: io::ErrorKind) {
+        if let Some(waiting) = self.waiting.upgrade() {
+            waiting.connections().push_back(Err(error.into()));
+            waiting.arrived.notify_one();
+        }
     }
 }

@@ -1,0 +1,86 @@
+//! The link of a client: how fast it is, and so what its server can be held to.
+
+use std::time::Duration;
+
+use testkit::sim::{Dice, Profile};
+
+use crate::answer::Pace;
+use crate::world::Terms;
+
+/// Longest body of a response on a steady link: it arrives in one piece.
+pub(crate) const SMALL: u64 = 16 << 10;
+/// Bytes that a client must take in the time of `Limits::write_stall`.
+const RATE: u64 = 8 << 10;
+
+/// What is known of a link. Times are in milliseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// Shortest and longest time of a segment from one side to the other.
+    pub(crate) shortest: u64,
+    pub(crate) longest: u64,
+    window: u64,
+    pub(crate) pace: Pace,
+    /// Whether all bytes of a small response arrive within `longest`.
+    pub(crate) is_steady: bool,
+    /// Whether it is fast enough for all limits of the server, so that none of them may end a prompt exchange.
+    pub(crate) is_able: bool,
+    /// Whether bytes that are sent together also arrive together.
+    pub(crate) is_in_one_piece: bool,
+}
+
+impl Line {
+    pub(crate) fn choose(dice: &mut Dice, terms: &Terms) -> (Profile, Self) {
+        let profile = profile(dice, terms.is_calm);
+        let is_steady = profile.stalls == 0 && profile.send_buffer >= 64 << 10 && profile.receive_buffer >= 64 << 10;
+        let is_narrow = profile.receive_buffer < 4 << 10;
+        let pace = match is_steady || dice.chance(60) || is_narrow {
+            true => Pace::FAST,
+            false => {
+                let (piece, pause) = (dice.in_range(4 << 10..=64 << 10), dice.in_range(1..=500));
+                Pace { piece: piece as usize, pause: Duration::from_millis(pause) }
+            }
+        };
+        let stall = if profile.stalls > 0 { *profile.stall.end() } else { 0 };
+        let mut line = Self {
+            shortest: profile.latency,
+            longest: profile.latency + profile.jitter + stall,
+            window: profile.send_buffer.min(profile.receive_buffer) as u64,
+            pace,
+            is_steady,
+            is_able: false,
+            is_in_one_piece: is_steady && !profile.chops && profile.segment >= SMALL,
+        };
+        let needs = (RATE / line.window + 2) * line.round();
+        line.is_able = needs + 1_500 < terms.write_stall.min(terms.body_progress);
+        (profile, line)
+    }
+
+    /// Returns the time in which a window of bytes is sent, read and acknowledged, at most.
+    fn round(&self) -> u64 {
+        self.shortest + self.longest + self.pace.pause.as_millis() as u64
+    }
+
+    /// Returns the time in which `bytes` arrive at a side that reads them, at most.
+    pub(crate) fn time_for(&self, bytes: usize) -> u64 {
+        self.longest + bytes as u64 / self.window * self.round()
+    }
+}
+
+fn profile(dice: &mut Dice, is_calm: bool) -> Profile {
+    let is_quick = is_calm || dice.chance(40);
+    let latency = dice.of_any_size(1..=200);
+    if is_quick {
+        return Profile { latency, jitter: dice.in_range(0..=20), chops: dice.chance(50), ..Profile::default() };
+    }
+    Profile {
+        latency,
+        jitter: dice.of_any_size(1..=400) - 1,
+        stalls: *dice.pick(&[0, 0, 1, 5]),
+        stall: 100..=*dice.pick(&[500, 3_000]),
+        segment: *dice.pick(&[536, 1_460, 64 << 10]),
+        chops: dice.chance(30),
+        accepts_parts: dice.chance(50),
+        send_buffer: dice.of_any_size(512..=128 << 10) as usize,
+        receive_buffer: dice.of_any_size(512..=128 << 10) as usize,
+    }
+}

@@ -1,0 +1,165 @@
+//! Requests, which follow from the dice, and the answers that are due to them.
+
+use testkit::sim::Dice;
+
+use crate::service::bytes_of;
+use crate::world::Tags;
+
+/// A request and its answer.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) tag: u64,
+    pub(crate) head: Vec<u8>,
+    /// The body as it is sent, behind the head.
+    pub(crate) body: Vec<u8>,
+    /// Tags of requests that the body contains, as bytes: they must not be executed.
+    pub(crate) hidden: Vec<u64>,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub(crate) waits: bool,
+    pub(crate) is_head: bool,
+    pub(crate) status: u16,
+    /// The body of the response.
+    pub(crate) expected: Vec<u8>,
+    /// Whether the response ends by an error.
+    pub(crate) is_torn: bool,
+    /// Whether the server closes the connection behind the response.
+    pub(crate) is_last: bool,
+    /// Time that the service takes, in milliseconds.
+    pub(crate) takes: u64,
+}
+
+impl Request {
+    /// Chooses a request. Those of a pipeline have no body, and their responses are complete. `most` is the longest body.
+    pub(crate) fn choose(dice: &mut Dice, tags: &Tags, is_piped: bool, most: u64) -> Self {
+        let tag = tags.next();
+        let mut request = Self {
+            tag,
+            head: Vec::new(),
+            body: Vec::new(),
+            hidden: Vec::new(),
+            waits: false,
+            is_head: dice.chance(8),
+            status: 200,
+            expected: Vec::new(),
+            is_torn: false,
+            is_last: false,
+            takes: 0,
+        };
+        let mut fields = String::new();
+        let path = request.path(dice, tags, if is_piped { 6 } else { 10 }, most, &mut fields);
+        let method = match () {
+            () if !request.hidden.is_empty() || !fields.is_empty() => "POST",
+            () if request.is_head => "HEAD",
+            () => "GET",
+        };
+        request.is_head = method == "HEAD";
+        if request.is_head {
+            request.expected.clear();
+            request.is_torn = false;
+        }
+        let is_old = !is_piped && method != "POST" && dice.chance(8);
+        let is_closing = dice.chance(8);
+        request.is_last = is_old || is_closing;
+        if is_closing {
+            fields += "Connection: close\r\n";
+        } else if dice.chance(20) {
+            fields +=
+                "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n";
+        }
+        let version = if is_old { "1.0" } else { "1.1" };
+        request.head = format!("{method} {path} HTTP/{version}\r\nHost: mill\r\n{fields}\r\n").into();
+        request
+    }
+
+    /// Chooses one of `kinds`. Returns its path, and adds the fields of its body.
+    fn path(&mut self, dice: &mut Dice, tags: &Tags, kinds: u64, most: u64, fields: &mut String) -> String {
+        let tag = self.tag;
+        match dice.in_range(0..=kinds) {
+            0..=2 => {
+                let len = dice.of_any_size(0..=most);
+                self.expected = bytes_of(tag, len as usize);
+                format!("/fixed/{tag}/{len}")
+            }
+            3 => {
+                self.expected = bytes_of(tag, 5);
+                format!("/gone/{tag}")
+            }
+            4 | 5 => {
+                let (count, len) = (dice.of_any_size(1..=20), dice.of_any_size(1..=most / 20));
+                let gap = *dice.pick(&[0, 1, 50, 700]);
+                self.is_torn = kinds > 6 && dice.chance(10);
+                self.takes = count * gap;
+                self.expected = bytes_of(tag, (count * len) as usize);
+                format!("/{}/{tag}/{count}/{len}/{gap}", if self.is_torn { "torn" } else { "stream" })
+            }
+            6 => {
+                self.takes = dice.of_any_size(1..=5_000);
+                self.expected = bytes_of(tag, 5);
+                format!("/late/{tag}/{}", self.takes)
+            }
+            7..=9 => {
+                let body = body(dice, tags, most, &mut self.hidden);
+                // An empty body is complete, so that the server does not ask for it.
+                self.waits = !body.is_empty() && dice.chance(15);
+                self.body = framed(dice, &body, fields);
+                self.expected = body;
+                if self.waits {
+                    *fields += "Expect: 100-continue\r\n";
+                }
+                format!("/upload/{tag}")
+            }
+            _ => {
+                let body = body(dice, tags, 200 << 10, &mut self.hidden);
+                self.body = framed(dice, &body, fields);
+                self.status = 413;
+                self.expected = bytes_of(tag, 5);
+                format!("/unread/{tag}")
+            }
+        }
+    }
+}
+
+/// Returns the body of a request. It contains text of requests, at its start and elsewhere.
+fn body(dice: &mut Dice, tags: &Tags, most: u64, hidden: &mut Vec<u64>) -> Vec<u8> {
+    let mut body = bytes_of(tags.next(), dice.of_any_size(0..=most) as usize);
+    for _ in 0..dice.in_range(0..=2) {
+        let tag = tags.next();
+        let text = format!("GET /hidden/{tag} HTTP/1.1\r\nHost: mill\r\n\r\n");
+        let Some(last) = body.len().checked_sub(text.len()) else { break };
+        let at = if dice.chance(50) { 0 } else { dice.in_range(0..=last as u64) as usize };
+        body[at..at + text.len()].copy_from_slice(text.as_bytes());
+        hidden.push(tag);
+    }
+    body
+}
+
+/// Adds the field that tells the length of `body`. Returns the body as it is sent.
+fn framed(dice: &mut Dice, body: &[u8], fields: &mut String) -> Vec<u8> {
+    if dice.chance(60) {
+        *fields += &format!("Content-Length: {}\r\n", body.len());
+        return body.to_vec();
+    }
+    *fields += "Transfer-Encoding: chunked\r\n";
+    let (mut framed, mut rest) = (Vec::new(), body);
+    while !rest.is_empty() {
+        // Chunks of one byte are common, but not for all of a long body.
+        let least = (rest.len() as u64 / 50).max(1);
+        let (chunk, left) = rest.split_at(dice.of_any_size(least..=rest.len() as u64) as usize);
+        rest = left;
+        let line = match dice.in_range(0..=3) {
+            0 => format!("{:X};part=\"a\"", chunk.len()),
+            1 => format!("{:08x}", chunk.len()),
+            _ => format!("{:x}", chunk.len()),
+        };
+        framed.extend(line.as_bytes());
+        framed.extend(b"\r\n");
+        framed.extend(chunk);
+        framed.extend(b"\r\n");
+    }
+    framed.extend(b"0\r\n");
+    if dice.chance(30) {
+        framed.extend(b"X-Sum: 1\r\nX-Rest: GET / HTTP/1.1\r\n");
+    }
+    framed.extend(b"\r\n");
+    framed
+}
