@@ -12,7 +12,7 @@ const RENAME_EXCHANGE: u32 = 2;
 
 #[derive(Debug)]
 pub(super) struct Recorder {
-    /// What is on the disk at first.
+    /// The names and files on the disk at first.
     base: Image,
     now: Image,
     steps: Vec<Step>,

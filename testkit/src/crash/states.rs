@@ -1,4 +1,4 @@
-//! What a crash may leave: the sets of changes that may be on the disk after each step.
+//! The states that a crash may leave: the sets of changes that may be on the disk after each step.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -25,14 +25,14 @@ pub(super) enum Step {
     Confirmed(u64),
 }
 
-/// What was done to a [`RecordedDisk`](super::RecordedDisk), in order.
+/// The changes of a [`RecordedDisk`](super::RecordedDisk), in order.
 #[derive(Clone, PartialEq, Eq)]
 pub struct History {
     pub(super) base: Image,
     pub(super) steps: Vec<Step>,
 }
 
-/// What a crash has left.
+/// The state of a disk after a crash.
 #[derive(Debug)]
 pub struct Crash<'a> {
     /// The last number that was confirmed before it.
@@ -165,7 +165,7 @@ impl History {
             });
             let confirmed = confirmed.unwrap_or_default();
             let made = &changes[..changes.partition_point(|(at, ..)| *at < point)];
-            // What is on the disk for certain is in all states.
+            // Changes that are on the disk for certain are in all states.
             let certain = made.iter().take_while(|(_, synced, _)| *synced <= point).count();
             let mut image = self.base.clone();
             made[..certain].iter().for_each(|(_, _, change)| image.apply(change));

@@ -122,7 +122,7 @@ fn init() -> Vec<u8> {
     out
 }
 
-/// What the kernel is told about a node.
+/// The attributes of a node, as the kernel gets them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Status {
     pub(crate) node: u64,

@@ -26,7 +26,7 @@ struct Shared {
 struct Links {
     dice: Dice,
     links: BTreeMap<u64, Link>,
-    /// What has not arrived, by the time, by a number that the dice choose for each side of a link at that time, and by the
+    /// The arrivals to come, by the time, by a number that the dice choose for each side of a link at that time, and by the
     /// order in which it was sent: what arrives at the same time at several sides arrives in any order.
     flying: BTreeMap<(u64, u64, u64), (u64, Side, Arrival)>,
     /// The last arrivals at each side of a link: nothing overtakes.
