@@ -2,6 +2,7 @@
 
 mod cancel;
 mod chain;
+#[cfg(feature = "body")]
 mod crash;
 mod file;
 mod paths;
