@@ -92,69 +92,44 @@ impl Recorder {
     }
 }
 
-impl AsyncRead for Recorder {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
+/// The methods of tokio's and of hyper's traits are the same.
+macro_rules! records {
+    ($read:path, $buf:ty, $write:path) => {
+        impl $read for Recorder {
+            fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: $buf) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+        }
+
+        impl $write for Recorder {
+            fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, piece: &[u8]) -> Poll<io::Result<usize>> {
+                self.write(piece)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                pieces: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.write_vectored(pieces)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.done(Call::Flush)
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.done(Call::Shutdown)
+            }
+        }
+    };
 }
-
-impl AsyncWrite for Recorder {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, piece: &[u8]) -> Poll<io::Result<usize>> {
-        self.write(piece)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.write_vectored(pieces)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.done(Call::Flush)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.done(Call::Shutdown)
-    }
-}
-
-impl hyper::rt::Read for Recorder {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl hyper::rt::Write for Recorder {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, piece: &[u8]) -> Poll<io::Result<usize>> {
-        self.write(piece)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.write_vectored(pieces)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.done(Call::Flush)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.done(Call::Shutdown)
-    }
-}
+records!(AsyncRead, &mut ReadBuf<'_>, AsyncWrite);
+records!(hyper::rt::Read, ReadBufCursor<'_>, hyper::rt::Write);
 
 /// Asserts that a wrapper of tokio streams passes several pieces on as several pieces.
 ///

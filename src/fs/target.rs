@@ -96,10 +96,8 @@ impl Target {
     /// Syncs the directory if `durability` includes it. A name that existed before may be unsynced, too: its creator may
     /// have been killed.
     pub(super) fn sync_name(&self, durability: Durability) -> Result<()> {
-        match durability {
-            Durability::Full => file::sync(self.dir()).map_err(self.at(Step::SyncDirectory)),
-            Durability::None | Durability::Data => Ok(()),
-        }
+        let synced = if durability == Durability::Full { file::sync(self.dir()) } else { Ok(()) };
+        synced.map_err(self.at(Step::SyncDirectory))
     }
 }
 

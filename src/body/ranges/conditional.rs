@@ -51,10 +51,7 @@ pub(super) fn evaluate(headers: &HeaderMap, of: Validators<'_>) -> ConditionVerd
 
 /// Returns whether the `Range` header applies under `If-Range`, §13.1.5. Without `If-Range` it does.
 pub(super) fn range_counts(headers: &HeaderMap, of: Validators<'_>, now: SystemTime) -> bool {
-    if !headers.contains_key(IF_RANGE) {
-        return true;
-    }
-    let Some(value) = only(headers, &IF_RANGE) else { return false };
+    let Some(value) = only(headers, &IF_RANGE) else { return !headers.contains_key(IF_RANGE) };
     if value.as_bytes().starts_with(b"\"") || value.as_bytes().starts_with(b"W/") {
         // A weak tag never matches (§13.1.5).
         return value.as_bytes().starts_with(b"\"") && Some(value) == of.etag;
