@@ -14,8 +14,8 @@ use crate::sys::file;
 #[non_exhaustive]
 pub enum Durability {
     /// Waits for nothing. After a power cut a replaced file may be the old one, the new one, **or the new one empty,
-    /// truncated or with zeros in it**: many file systems write a new name before the contents. Bytes written in place or appended may be
-    /// complete, partial, or missing.
+    /// truncated or with zeros in it**: many file systems write a new name before the contents. Bytes written in place
+    /// or appended may be complete, partial, or missing.
     None,
     /// Waits for the contents. A replaced file is synced **before** it gets its name, so after a power cut it is
     /// completely the old or completely the new one, even after `Ok`. Bytes written in place or appended to an existing

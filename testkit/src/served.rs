@@ -1,4 +1,4 @@
-//! A server in a child process: this program, run again as a [`child`].
+//! A server in a child process: this program, run again as a [`child`](crate::child).
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Lines, Read};
