@@ -5,7 +5,6 @@
 //! MILLSTREAM_SIM_SEED=7 cargo test --test sim replay -- --nocapture    # one seed, with its trace
 //! MILLSTREAM_SIM_SECONDS=600 cargo test --test sim seeds -- --nocapture # new seeds for ten minutes
 //! ```
-
 //!
 //! A fault is whatever contradicts one of these rules. "Able" is a link that is fast enough for all limits, and "steady" one
 //! on which a small response arrives in one window; the dice choose them. `p` is a time that a limit has.
