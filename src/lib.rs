@@ -126,6 +126,7 @@ pub mod server;
 mod spread;
 #[cfg(feature = "sse")]
 pub mod sse;
+mod sync;
 #[cfg_attr(portable, path = "sys/portable/mod.rs")]
 #[cfg_attr(not(portable), path = "sys/linux/mod.rs")]
 mod sys;

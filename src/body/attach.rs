@@ -3,10 +3,11 @@
 //! The server attaches such a body when it is pending and all earlier bytes were written. While the body is attached,
 //! the other task writes it with its framing, and the task of the connection sleeps.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::net::Outlet;
+use crate::sync::Mutex;
 
 /// A body that another task can write to the stream of the client.
 pub(crate) trait Attach: Send {

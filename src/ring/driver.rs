@@ -36,9 +36,9 @@ use super::net::sockets::Sockets;
 use super::port::{Port, Ring};
 use super::queue::{After, ENDED, Queue};
 use super::slots::{Ended, Orphan};
-use super::sync::{Mutex, lock};
 use crate::counters::{Counter, count};
 use crate::ops::program::Program;
+use crate::sync::{Mutex, lock};
 
 /// Maximum number of consecutive enters that accept and reap nothing, because the kernel is busy.
 const STALLS_MAX: u32 = 1000;

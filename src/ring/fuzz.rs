@@ -17,12 +17,12 @@ use super::fake::{Act, fake};
 use super::net::sockets::Sockets;
 use super::room::Room;
 use super::slots::Ended;
-use super::sync::lock;
 use crate::ops::StepOutcome;
 use crate::ops::program::Program;
 use crate::ops::rw::{Nop, Read, Write};
 use crate::ops::step::StepLink;
 use crate::ops::sync::Sync;
+use crate::sync::lock;
 use crate::sys::uring::Setup;
 
 const FILES: u32 = 8;

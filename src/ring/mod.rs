@@ -31,9 +31,9 @@ pub(crate) mod slots;
 #[cfg(test)]
 pub(crate) mod both;
 mod fill;
+mod guarded;
 mod queue;
 mod room;
-mod sync;
 
 #[cfg(any(test, fuzzing))]
 mod fake;

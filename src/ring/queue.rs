@@ -9,12 +9,12 @@ use std::task::Waker;
 use rustix::io::Errno;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::guarded::guarded;
 use super::key::{About, Key, STEPS_MAX};
 use super::net::sockets::{Released, Sockets};
 use super::port::{Port, Ring, leak};
 use super::room::Room;
 use super::slots::{Ended, Slots};
-use super::sync::guarded;
 use crate::counters::{Counter, count, log};
 use crate::ops::program::{Need, Program, ProgramVerdict};
 use crate::sys::uring::Completion;

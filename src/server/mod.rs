@@ -55,7 +55,6 @@ mod connection;
 mod drain;
 mod error;
 mod limits;
-mod lock;
 pub(crate) mod request;
 pub(crate) mod response;
 mod serve;

@@ -1,18 +1,18 @@
 //! A server on several cores.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::accept::Settings;
 use super::drain::Drained;
-use super::lock::lock;
 use super::request::HttpService;
 use super::serve::Server;
 use crate::net::{Accept, EachListener};
 use crate::runtime::{Cores, Run};
+use crate::sync::{Mutex, lock};
 
 /// Serves on each of `cores` the connections of one of `listeners`, as [`serve`](super::serve()) does, with clones of
 /// `service`. A function in place of the listeners wraps each: see [`EachListener`]. Connections are counted together.

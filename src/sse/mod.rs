@@ -33,7 +33,6 @@ mod body;
 mod error;
 mod event;
 pub(crate) mod hub;
-mod lock;
 pub mod log;
 pub(crate) mod ring;
 mod stats;

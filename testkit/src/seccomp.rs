@@ -5,8 +5,9 @@ use std::env::consts::ARCH;
 use rustix::io::Errno;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    apply_filter_all_threads,
+    apply_filter_all_threads, compile_from_json,
 };
+use serde_json::{Value, json};
 
 /// Makes the system call with the number `call` fail with `errno` in this process from now on. Applies to all threads,
 /// including running ones: a test runs beside the main thread. This cannot be undone, so call it in a child
@@ -38,4 +39,53 @@ fn answer(call: libc::c_long, rules: Vec<SeccompRule>, errno: i32) {
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, ARCH.try_into().unwrap()).unwrap();
     let program: BpfProgram = filter.try_into().unwrap();
     apply_filter_all_threads(&program).unwrap();
+}
+
+/// Installs a profile in the format of container engines: `defaultErrnoRet`, and `syscalls` that are allowed, under
+/// conditions, or fail with `errnoRet`. Calls that this machine lacks are left out, as engines do. Applies like [`deny`].
+pub fn install(profile: &Value) {
+    let (mut listed, mut failing) = (Vec::new(), Vec::new());
+    for group in profile["syscalls"].as_array().unwrap() {
+        for name in group["names"].as_array().unwrap().iter().filter(|name| exists(name)) {
+            if group["action"] == "SCMP_ACT_ALLOW" {
+                listed.push(json!({ "syscall": name, "args": conditions(&group["args"]) }));
+            } else {
+                // Allowed by the first filter, and refused by one of its own: of two errors the newer filter's counts.
+                listed.push(json!({ "syscall": name }));
+                failing.push((name, &group["errnoRet"]));
+            }
+        }
+    }
+    let refuse = |errno: &Value| json!({ "errno": errno });
+    load(&json!("allow"), &refuse(&profile["defaultErrnoRet"]), &json!(listed)).unwrap();
+    for (name, errno) in failing {
+        load(&refuse(errno), &json!("allow"), &json!([{ "syscall": name }])).unwrap();
+    }
+}
+
+/// Translates the conditions of a group into those of `seccompiler`.
+fn conditions(args: &Value) -> Option<Vec<Value>> {
+    let condition = |arg: &Value| {
+        let (op, value) = match arg["op"].as_str().unwrap() {
+            "SCMP_CMP_NE" => (json!("ne"), &arg["value"]),
+            "SCMP_CMP_MASKED_EQ" => (json!({ "masked_eq": arg["value"] }), &arg["valueTwo"]),
+            op => panic!("{op}: add its translation here"),
+        };
+        json!({ "index": arg["index"], "type": "dword", "op": op, "val": value })
+    };
+    Some(args.as_array()?.iter().map(condition).collect())
+}
+
+fn exists(name: &Value) -> bool {
+    compiled(&json!("allow"), &json!("log"), &json!([{ "syscall": name }])).is_ok()
+}
+
+fn load(matched: &Value, others: &Value, rules: &Value) -> Result<(), seccompiler::Error> {
+    apply_filter_all_threads(&compiled(matched, others, rules)?)
+}
+
+fn compiled(matched: &Value, others: &Value, rules: &Value) -> Result<BpfProgram, seccompiler::Error> {
+    let filter = json!({ "all": { "match_action": matched, "mismatch_action": others, "filter": rules } });
+    let mut filters = compile_from_json(filter.to_string().as_bytes(), ARCH.try_into().unwrap())?;
+    Ok(filters.remove("all").unwrap())
 }

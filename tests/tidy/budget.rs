@@ -7,14 +7,14 @@ use super::lex::{code, line_of};
 /// Code lines of each package: no tests, no comments, no blank lines. A change that needs more raises the number in the
 /// same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 39_308),
+    ("src", 39_309),
     ("crates/frames/src", 915),
     ("crates/layers/src", 2_095),
     ("crates/proxy/src", 3_212),
     ("crates/proxy-protocol/src", 762),
     ("crates/redis/src", 1_767),
     ("crates/resumable/src", 2_319),
-    ("crates/topics/src", 1_428),
+    ("crates/topics/src", 1_430),
 ];
 
 /// Lines of `tests/api.txt`.

@@ -6,9 +6,15 @@
 //! Invariant: a waker sets its bit, then `is_woken`. The task clears `is_woken`, then takes the bits. Both change by
 //! read-modify-write operations, so the task sees the bit or is woken.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Wake, Waker};
+
+#[cfg(all(test, millstream_loom))]
+use loom::sync::{Mutex, atomic};
+#[cfg(not(all(test, millstream_loom)))]
+use std::sync::{Mutex, atomic};
+
+use atomic::{AtomicBool, AtomicU64, Ordering};
 
 const BITS: usize = u64::BITS as usize;
 
@@ -124,6 +130,57 @@ impl Ready {
 
 fn words(topics: usize) -> usize {
     topics.div_ceil(BITS).max(1)
+}
+
+#[cfg(all(test, millstream_loom))]
+mod models {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    use loom::future::block_on;
+    use loom::thread;
+
+    use super::*;
+
+    /// Waits on topics until one is ready, or until the response is to end.
+    fn wait(wakes: &Wakes) -> Ready {
+        let mut ready = Ready::all(0);
+        ready.0 = vec![0];
+        block_on(poll_fn(|cx| {
+            wakes.take(cx, &mut ready);
+            if ready.0[0] != 0 || wakes.is_ending() { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        ready
+    }
+
+    #[test]
+    fn the_task_sees_each_topic_that_was_woken() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let wakes = Wakes::new(2);
+            let wakers = [0, 1].map(|at| wakes.waker(at));
+            let topics = thread::spawn(move || wakers.into_iter().for_each(Waker::wake));
+            let mut seen = 0;
+            while seen != 0b11 {
+                seen |= wait(&wakes).0[0];
+            }
+            topics.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn the_task_sees_the_end() {
+        loom::model(|| {
+            let wakes = Wakes::new(1);
+            let ending = thread::spawn({
+                let wakes = Arc::clone(&wakes);
+                move || wakes.end()
+            });
+            wait(&wakes);
+            ending.join().unwrap();
+        });
+    }
 }
 
 #[cfg(test)]

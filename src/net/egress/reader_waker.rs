@@ -1,9 +1,10 @@
 //! The waker of the task that waits to read.
 
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{RawWakerVTable, Waker};
+
+use crate::sync::atomic::{AtomicPtr, Ordering};
+use crate::sync::{Mutex, lock};
 
 /// Holds the waker of the reading task, which registers each time that it waits. Nearly always its waker is there
 /// already, which it sees without the lock.
@@ -29,7 +30,7 @@ impl ReaderWaker {
 
     #[cold]
     fn replace(&self, waker: &Waker) {
-        let mut slot = self.lock();
+        let mut slot = lock(&self.waker);
         self.data.store(data(waker), Ordering::Relaxed);
         self.vtable.store(vtable(waker), Ordering::Relaxed);
         let replaced = slot.replace(waker.clone());
@@ -40,14 +41,10 @@ impl ReaderWaker {
 
     /// Takes the waker, to wake the task.
     pub(super) fn take(&self) -> Option<Waker> {
-        let mut slot = self.lock();
+        let mut slot = lock(&self.waker);
         self.data.store(ptr::null_mut(), Ordering::Relaxed);
         self.vtable.store(ptr::null_mut(), Ordering::Relaxed);
         slot.take()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Waker>> {
-        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,6 +55,9 @@ fn data(waker: &Waker) -> *mut () {
 fn vtable(waker: &Waker) -> *mut RawWakerVTable {
     ptr::from_ref(waker.vtable()).cast_mut()
 }
+
+#[cfg(all(test, millstream_loom))]
+mod models;
 
 #[cfg(test)]
 mod tests {

@@ -26,7 +26,7 @@ use super::driver::RingDriver;
 use super::key::{About, Key};
 use super::port::Ring;
 use super::queue::{After, ENDED, Queue};
-use super::sync::lock;
+use crate::sync::lock;
 use crate::sys::uring::Completion;
 pub(crate) use in_flight::ZeroCopy;
 use receive::Receiver;

@@ -22,10 +22,10 @@ use super::super::driver::RingDriver;
 use super::super::key::{About, Key};
 use super::super::port::{Ring, leak};
 use super::super::queue::After;
-use super::super::sync::lock;
 use super::in_flight::{self, Kept, ZeroCopy};
 use crate::buf::queue;
 use crate::ops::{Files, Target};
+use crate::sync::lock;
 use crate::sys::call::IOV_LIMIT;
 
 /// `MSG_DONTWAIT | MSG_NOSIGNAL`, and `MSG_MORE`, send(2).

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::super::sync::guarded;
+use super::super::guarded::guarded;
 use super::in_flight::{Kept, Sends};
 use super::receive::{MultishotRecv, Receiver};
 use crate::sys::uring::Setup;

@@ -24,12 +24,12 @@ use super::driver::{RingDriver, Running};
 use super::fake::{Act, Handle, Sqe, fake};
 use super::net::sockets::Sockets;
 use super::slots::Ended;
-#[cfg(not(millstream_loom))]
-use super::sync::lock;
 use crate::ops::StepOutcome;
 use crate::ops::Target;
 use crate::ops::program::Program;
 use crate::ops::rw::{Read, Write};
+#[cfg(not(millstream_loom))]
+use crate::sync::lock;
 use crate::sys::uring::Setup;
 
 #[cfg(not(millstream_loom))]

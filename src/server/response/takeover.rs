@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::buf::Take;
@@ -19,8 +19,8 @@ use crate::body::attach::{Attach, AttachOutcome, LayeredAttach};
 use crate::body::direct::{Direct, DirectBody};
 use crate::body::event_body::EventBody;
 use crate::server::error::BoxError;
-use crate::server::lock::lock;
 use crate::server::state::{Driven, Open, Output};
+use crate::sync::{Mutex, lock};
 
 /// Slices of a frame that are offered in one call.
 const SLICES: usize = 16;

@@ -3,8 +3,7 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
 use super::conn_limiter::Permit;
@@ -16,7 +15,8 @@ use super::wait::Wait;
 use crate::body::GracefulClose;
 use crate::net::Handle;
 use crate::server::limits::Limits;
-use crate::server::lock::lock;
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 #[derive(Debug)]
 pub(in crate::server) struct ConnState {
@@ -362,6 +362,9 @@ impl Drop for Registered {
         }
     }
 }
+
+#[cfg(all(test, millstream_loom))]
+mod models;
 
 #[cfg(test)]
 mod tests {

@@ -2,8 +2,8 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use hyper::rt;
@@ -11,7 +11,7 @@ use hyper::rt;
 use crate::counters::{Counter, count};
 use crate::net::{Owed, TakeOver};
 use crate::server::error::BoxError;
-use crate::server::lock::lock;
+use crate::sync::{Mutex, lock};
 
 /// A stream that a body is written to.
 pub(in crate::server) trait Output: rt::Write + TakeOver + Unpin {}

@@ -1,6 +1,6 @@
 //! The requests of a connection, as far as its limits and its end depend on them.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
 pub(in crate::server) struct Requests {
@@ -14,8 +14,9 @@ pub(in crate::server) struct Requests {
     passed: AtomicU64,
     /// Number of the last request whose body was not read to its end.
     unread: AtomicU32,
-    /// Whether the body of the last request has not been read to its end yet.
-    arriving: AtomicBool,
+    /// Number of the request whose body has not been read to its end yet; 0 for none. A number, so that the end of one
+    /// body, on any thread, does not end that of the next request.
+    arriving: AtomicU32,
     /// HTTP/1: whether the last request is answered by a stream of events.
     events: AtomicBool,
     /// HTTP/1.0: whether the end of the connection is the end of the last response.
@@ -25,7 +26,8 @@ pub(in crate::server) struct Requests {
 impl Requests {
     pub(in crate::server) fn begin(&self) {
         self.counts.fetch_add((1 << 32) + 1, Ordering::Relaxed);
-        for flag in [&self.arriving, &self.events, &self.closing] {
+        self.arriving.store(0, Ordering::Relaxed);
+        for flag in [&self.events, &self.closing] {
             flag.store(false, Ordering::Relaxed);
         }
     }
@@ -83,20 +85,19 @@ impl Requests {
 
     /// HTTP/1: records that the body of the request in progress arrives. Returns the number of the request.
     pub(in crate::server) fn arrives(&self) -> u32 {
-        self.arriving.store(true, Ordering::Relaxed);
-        self.counts().0
+        let (request, _) = self.counts();
+        self.arriving.store(request, Ordering::Relaxed);
+        request
     }
 
     /// Records that the body of a request was read to its end. A service may read it after its response, during the
     /// next request.
     pub(in crate::server) fn arrived(&self, request: u32) {
-        if self.counts().0 == request {
-            self.arriving.store(false, Ordering::Relaxed);
-        }
+        let _ = self.arriving.compare_exchange(request, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     pub(in crate::server) fn is_arriving(&self) -> bool {
-        self.arriving.load(Ordering::Relaxed)
+        self.arriving.load(Ordering::Relaxed) != 0
     }
 
     pub(in crate::server) fn set_events(&self) {

@@ -5,13 +5,13 @@
 //! the bytes read from bodies since then. While the sum over all connections exceeds its part of the budget,
 //! connections that hold such bytes are not read.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, Waker};
 
 use crate::buf::charge::Charge;
 use crate::counters::{Counter, count};
-use crate::server::lock::lock;
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use crate::sync::{Mutex, lock};
 
 /// Bytes of a connection that do not count: a window of HTTP/2 at its start, and the frames beside bodies.
 const FREE: usize = 128 << 10;

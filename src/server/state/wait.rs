@@ -1,12 +1,11 @@
 //! Timeout of request bodies.
 
-use std::sync::Mutex;
 use std::task::Waker;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::server::lock::lock;
+use crate::sync::{Mutex, lock};
 
 #[derive(Debug, Default)]
 pub(in crate::server) struct Wait {

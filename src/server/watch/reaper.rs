@@ -1,8 +1,8 @@
 //! A task that checks all connections of a server against the limits, and drains them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -15,8 +15,8 @@ use crate::counters::{Gauge, Present};
 use crate::server::connection::Protocols;
 use crate::server::drain::Drained;
 use crate::server::limits::Limits;
-use crate::server::lock::lock;
 use crate::server::state::{ConnLimiter, ConnState};
+use crate::sync::{Mutex, lock};
 use crate::sys::heap;
 
 /// Shortest interval of the checks.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use crate::body::GracefulClose;
 use crate::body::attach::{Attach, AttachOutcome, LayeredAttach};
 use crate::body::event_body::EventStream;
 use crate::net::Outlet;
-use crate::sse::lock::lock;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// The events of a body that layers have wrapped. They end when that body is dropped.
 pub(in crate::sse) struct SharedEvents(Arc<Mutex<GivenEvents>>);

@@ -12,7 +12,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use flate2::{Compress, Compression, FlushCompress};
@@ -20,7 +20,7 @@ use zlib_rs::crc32::{crc32, crc32_combine_gen, crc32_combine_op};
 
 use super::piece::{Piece, Sum};
 use crate::buf::pool;
-use crate::sse::lock::lock;
+use crate::sync::{Mutex, lock};
 
 /// Deflate, no name, no time, unknown system.
 static HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];

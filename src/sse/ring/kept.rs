@@ -1,6 +1,5 @@
 //! A hub of a stream. Its ring has the last events of the stream, by the same numbers; the stream keeps all of them.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use super::ring::Name;
 use super::shared::{HubShared, Start};
 use super::state::{Config, Cursor};
 use crate::sse::event::Gap;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 impl HubShared {
     /// Creates a hub whose next event has the number `next`.
@@ -17,7 +17,7 @@ impl HubShared {
         let mut shared = Self::new(config, true);
         shared.keeper = Some(keeper);
         shared.state.get_mut().unwrap_or_else(PoisonError::into_inner).ring.start_at(next);
-        *shared.head.get_mut() = next;
+        shared.head = AtomicU64::new(next);
         shared
     }
 

@@ -8,8 +8,7 @@
 
 use std::cmp;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{Notify, watch};
@@ -23,6 +22,8 @@ use crate::sse::error::{SendError, SubscribeError};
 use crate::sse::event::{Deflater, Event, EventId, Form, Gap, Piece, check_id, finish};
 use crate::sse::stats::HubStats;
 use crate::sse::wake::{Frames, Groups};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 #[derive(Debug)]
 pub(in crate::sse) struct HubShared {
@@ -84,8 +85,7 @@ impl HubShared {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, HubState> {
-        // Code under the lock panics only on a bug of this crate.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(in crate::sse) fn closing(&self) -> watch::Receiver<bool> {

@@ -5,8 +5,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -16,7 +15,8 @@ use tokio::time::Instant;
 use super::wait_list::wake;
 use crate::buf::pool;
 use crate::sse::event::{Form, Piece};
-use crate::sse::lock::lock;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, lock};
 
 /// Number of sinks that a pass serves before other tasks may run.
 const AT_ONCE: usize = 64;

@@ -26,8 +26,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::mem;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -38,10 +37,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use super::beat::Beat;
 use super::sinks::{Attached, News, ReaderSink, SinkList};
 use super::wait_list::{WaitList, wake};
-use crate::sse::lock::lock;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, lock};
 
 /// Wake tasks of all runtimes. Searched when the first reader of a hub joins in a runtime.
-static WAKE_TASKS: Mutex<Vec<Weak<WakeTask>>> = Mutex::new(Vec::new());
+static WAKE_TASKS: std::sync::Mutex<Vec<Weak<WakeTask>>> = std::sync::Mutex::new(Vec::new());
 
 /// Readers of a hub in one runtime.
 #[derive(Debug)]
@@ -257,7 +257,7 @@ fn address(group: &Arc<Group>) -> usize {
 
 impl WakeTask {
     fn of(runtime: Id, shard: usize, beat: Beat) -> Arc<Self> {
-        let mut wake_tasks = lock(&WAKE_TASKS);
+        let mut wake_tasks = WAKE_TASKS.lock().unwrap_or_else(PoisonError::into_inner);
         wake_tasks.retain(|wake_task| wake_task.strong_count() > 0);
         let is_it = |task: &Arc<Self>| (task.runtime, task.shard, task.beat) == (runtime, shard, beat);
         wake_tasks.iter().filter_map(Weak::upgrade).find(is_it).unwrap_or_else(|| {
@@ -393,5 +393,7 @@ impl Drop for Round {
     }
 }
 
+#[cfg(all(test, millstream_loom))]
+mod models;
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,9 @@ use rustix::io::Errno;
 
 mod guard;
 mod pages;
+mod torn;
+
+use torn::{after_reading, before_zeros};
 
 /// Size of a granule in bytes: the longest window of a file that is mapped at once.
 pub(crate) const GRANULE: usize = if cfg!(miri) { 2 << 20 } else { 64 << 20 };
@@ -115,7 +118,8 @@ impl Granule {
     }
 
     pub(crate) fn is_torn(&self) -> bool {
-        TORN[self.index].load(Ordering::Acquire)
+        after_reading();
+        TORN[self.index].load(Ordering::Relaxed)
     }
 
     /// Maps `len` bytes of `file` for reading, from `offset`, a multiple of the page size.

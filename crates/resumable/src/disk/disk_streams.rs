@@ -195,8 +195,9 @@ impl StreamsDirectory {
     /// with the path of its file.
     fn sweep(&self) -> io::Result<()> {
         let now = header::now();
-        // Before the files are read, so that an end that is written meanwhile counts.
-        self.due.store(now + SWEEP, Ordering::Release);
+        // Before the files are read, so that an end that is written meanwhile counts. A swap, which sees the ends that
+        // were written before the times that it replaces.
+        self.due.swap(now + SWEEP, Ordering::AcqRel);
         let mut swept = Ok(());
         for entry in std::fs::read_dir(&self.absolute)? {
             let entry = entry?;

@@ -27,7 +27,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-use super::{BASE, FILES, GRANULE, LEN, TORN, pages};
+use super::{BASE, FILES, GRANULE, LEN, TORN, before_zeros, pages};
 
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
@@ -89,9 +89,11 @@ fn is_lost(code: c_int) -> bool {
 /// Maps zero pages from the touched page to the end of a file mapping: the bytes behind that page are gone too. Returns
 /// `false` if there is no file mapping at `addr`.
 fn patch(addr: usize) -> bool {
+    // Its store is behind that of the base.
+    let len = LEN.load(Ordering::Acquire);
     let base = BASE.load(Ordering::Relaxed);
     let offset = addr.wrapping_sub(base.addr());
-    if offset >= LEN.load(Ordering::Acquire) {
+    if offset >= len {
         return false;
     }
     let index = offset / GRANULE;
@@ -102,7 +104,8 @@ fn patch(addr: usize) -> bool {
         return false;
     }
     // Set before the zeros are visible, so that an operation that reads a zero also sees the mark.
-    TORN[index].store(true, Ordering::Release);
+    TORN[index].store(true, Ordering::Relaxed);
+    before_zeros();
     // SAFETY: the pages lie in a granule with a mapped file; readers see zeros in place of lost bytes.
     unsafe { pages::map_zeros(base.wrapping_add(index * GRANULE + from), mapped - from) }.is_ok()
 }

@@ -1,7 +1,0 @@
-//! Locks whose state stays valid if a holder panics.
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
