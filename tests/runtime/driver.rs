@@ -27,14 +27,14 @@ const SETUP: libc::c_long = 425;
 const ENTER: libc::c_long = 426;
 const REGISTER: libc::c_long = 427;
 
-fn runtime(builder: DriverBuilder) -> Runtime {
+pub(super) fn runtime(builder: DriverBuilder) -> Runtime {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { builder.io(Io::Uring).install().unwrap() });
     runtime
 }
 
 /// Writes and reads 200 pieces of a file concurrently, and compares them.
-async fn two_hundred_operations() -> DriverInfo {
+pub(super) async fn two_hundred_operations() -> DriverInfo {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     let bytes = testkit::noise(100 * 700);
@@ -51,7 +51,7 @@ async fn two_hundred_operations() -> DriverInfo {
 }
 
 /// Returns whether this machine has a ring.
-fn has_ring() -> bool {
+pub(super) fn has_ring() -> bool {
     let support = Capabilities::get().io_uring();
     if !support.is_yes() {
         testkit::skip("io_uring that fails", support);
