@@ -15,7 +15,7 @@ use lex::{code, ident, is_unsafe, line_of, words};
 
 /// Modules from the bottom up. A module imports only from lower layers, so there is no circle between modules.
 const LAYERS: &[&[&str]] = &[
-    &["counters", "spread"],
+    &["counters", "spread", "sync"],
     &["sys"],
     &["buf"],
     &["ops"],
@@ -310,10 +310,12 @@ fn nothing_is_left_lying_about() {
         .iter()
         .flat_map(|dir| files(dir, endings))
         .collect();
-    for name in
-        ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "Cargo.toml", "README.md", "SECURITY.md", "THREATS.md"]
-    {
-        files.push((name.to_owned(), fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()));
+    let named = fs::read_dir(env!("CARGO_MANIFEST_DIR")).unwrap().map(|entry| entry.unwrap().file_name());
+    for name in named.filter_map(|name| name.into_string().ok()) {
+        if name == "Cargo.toml" || name.ends_with(".md") {
+            let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&name)).unwrap();
+            files.push((name, text));
+        }
     }
     all_well(leftovers, &files);
 }
@@ -328,6 +330,24 @@ fn examples_and_benches_are_run_or_shown() {
     programs.extend(files("benches", &[".rs"]));
     let lost: Vec<_> = programs.iter().map(|(path, _)| path).filter(|path| !is_named(path, &checks, &readme)).collect();
     assert!(lost.is_empty(), "neither in the check nor in the README: {lost:?}");
+}
+
+#[test]
+fn each_fuzz_target_is_built_explained_and_run() {
+    let read = |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+    let found = files("fuzz/fuzz_targets", &[".rs"]);
+    let found: BTreeSet<&str> =
+        found.iter().filter_map(|(path, _)| path.split('/').next_back()?.strip_suffix(".rs")).collect();
+    let (manifest, guide, workflow) =
+        (read("fuzz/Cargo.toml"), read("docs/testing.md"), read(".github/workflows/fuzz.yml"));
+    let built = manifest.lines().filter_map(|line| line.strip_prefix("path = \"fuzz_targets/")?.strip_suffix(".rs\""));
+    let (_, section) = guide.split_once("## Fuzzing").unwrap();
+    let explained = section.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0));
+    let run = workflow.split_once("target: [").unwrap().1.split_once(']').unwrap().0.split(", ");
+    assert!(found.len() > 10);
+    assert_eq!(built.collect::<BTreeSet<_>>(), found, "left: fuzz/Cargo.toml; right: fuzz/fuzz_targets");
+    assert_eq!(explained.collect::<BTreeSet<_>>(), found, "left: docs/testing.md; right: fuzz/fuzz_targets");
+    assert_eq!(run.collect::<BTreeSet<_>>(), found, "left: .github/workflows/fuzz.yml; right: fuzz/fuzz_targets");
 }
 
 #[test]
