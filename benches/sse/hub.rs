@@ -38,17 +38,17 @@ use crate::common::suite::Suite;
 /// As long as the ids of the hub.
 const ID: &str = "0123abcd-100000";
 
-const PACE: Pace = Pace::new(1000, 100);
+pub(super) const PACE: Pace = Pace::new(1000, 100);
 
 fn data() -> String {
     "x".repeat(100)
 }
 
-fn event() -> Vec<u8> {
+pub(super) fn event() -> Vec<u8> {
     format!("data: {}\nid: {ID}\n\n", data()).into_bytes()
 }
 
-async fn tick(mut send: impl FnMut()) {
+pub(super) async fn tick(mut send: impl FnMut()) {
     let mut ticks = interval(PACE.period());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -57,7 +57,7 @@ async fn tick(mut send: impl FnMut()) {
     }
 }
 
-fn send(hub: &Hub) {
+pub(super) fn send(hub: &Hub) {
     // The hub is closed at the end of the turn.
     let _ = hub.send(Event::new().data(data()).id(ID));
 }
@@ -84,7 +84,7 @@ where
     serve_hub(listener, hub, wrap, takeover).await
 }
 
-async fn hub(listener: TcpListener) -> io::Result<()> {
+pub(super) async fn hub(listener: TcpListener) -> io::Result<()> {
     ticking(listener, Hub::new(), |body| body, true).await
 }
 
@@ -101,6 +101,11 @@ async fn by_hyper(listener: TcpListener) -> io::Result<()> {
 }
 
 async fn axum_sse(listener: TcpListener) -> io::Result<()> {
+    axum::serve(tokio::net::TcpListener::from_std(listener)?, axum_events()).await
+}
+
+/// An app of axum with an event in each tick.
+pub(super) fn axum_events() -> axum::Router {
     let (sender, _) = broadcast::channel::<String>(1000);
     let events = sender.clone();
     tokio::spawn(tick(move || drop(events.send(data()))));
@@ -117,8 +122,7 @@ async fn axum_sse(listener: TcpListener) -> io::Result<()> {
         });
         async { Sse::new(events) }
     };
-    let app = axum::Router::new().route("/events", axum::routing::get(answer));
-    axum::serve(tokio::net::TcpListener::from_std(listener)?, app).await
+    axum::Router::new().route("/events", axum::routing::get(answer))
 }
 
 /// Measures the hub with a sender on its own thread, which ends with the hub.

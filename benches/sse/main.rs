@@ -5,6 +5,7 @@
 //! | `events` | 1000 independent streams |
 //! | `hub` | one event for 1000 readers |
 //! | `gzip` | one compressed event for 1000 readers |
+//! | `tls` | one event for 1000 readers over TLS |
 //!
 //! Each server is a current-thread runtime on its own thread and CPU; the load is this program's main thread, the same
 //! for all, and compares every byte. The figures are the CPU time of all threads but the main one.
@@ -16,6 +17,7 @@ mod events;
 mod gzip;
 mod hub;
 mod readers;
+mod tls;
 
 fn main() {
     let mut suite = common::suite::Suite::new(env!("CARGO_CRATE_NAME"));
@@ -23,5 +25,6 @@ fn main() {
     events::run(&mut suite);
     hub::run(&mut suite);
     gzip::run(&mut suite);
+    tls::run(&mut suite);
     suite.finish();
 }

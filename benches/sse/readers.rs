@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use measuring::response::Response;
@@ -12,6 +13,7 @@ use rustix::event::epoll;
 use rustix::net::{RecvFlags, recv};
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, clock_gettime};
+use tokio_rustls::rustls::{self, ClientConfig, ClientConnection};
 
 use crate::common::contest::{Contender, Run, Spent};
 use crate::common::options::options;
@@ -64,6 +66,7 @@ struct Readers<'a> {
 
 struct Reader {
     stream: TcpStream,
+    tls: Option<ClientConnection>,
     response: Response,
     seen: usize,
     inflate: Option<flate2::Decompress>,
@@ -79,17 +82,24 @@ impl Content<'_> {
 }
 
 impl<'a> Readers<'a> {
-    fn connect(addr: SocketAddr, streams: usize, content: Content<'a>) -> Self {
+    fn connect(addr: SocketAddr, streams: usize, content: Content<'a>, tls: Option<&Arc<ClientConfig>>) -> Self {
         let accept = if let Content::Gzip(_) = content { "accept-encoding: gzip\r\n" } else { "" };
         let request = format!("GET /events HTTP/1.1\r\nhost: bench\r\n{accept}\r\n");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let connected = connect(addr, streams).into_iter();
         let readers: Vec<Reader> = connected
             .map(|mut stream| {
-                stream.write_all(request.as_bytes()).unwrap();
+                let tls = tls.map(|config| {
+                    let mut tls = ClientConnection::new(Arc::clone(config), "bench".try_into().unwrap()).unwrap();
+                    rustls::Stream::new(&mut tls, &mut stream).write_all(request.as_bytes()).unwrap();
+                    tls
+                });
+                if tls.is_none() {
+                    stream.write_all(request.as_bytes()).unwrap();
+                }
                 // The readers of gzip have the window that its encoders have.
                 let inflate = matches!(content, Content::Gzip(_)).then(|| flate2::Decompress::new_gzip(15));
-                Reader { stream, response: Response::default(), seen: 0, inflate }
+                Reader { stream, tls, response: Response::default(), seen: 0, inflate }
             })
             .collect();
         for (index, reader) in readers.iter().enumerate() {
@@ -109,7 +119,10 @@ impl<'a> Readers<'a> {
                 let reader = &mut self.readers[event.data.u64() as usize];
                 let (n, _) = recv(&reader.stream, &mut self.buffer[..], RecvFlags::DONTWAIT).unwrap();
                 assert!(n > 0, "the server closed an endless stream");
-                arrived += reader.take(&self.buffer[..n], self.content);
+                arrived += match reader.decrypted(&self.buffer[..n]) {
+                    Some(bytes) => reader.take(&bytes, self.content),
+                    None => reader.take(&self.buffer[..n], self.content),
+                };
             }
         }
         arrived
@@ -117,6 +130,21 @@ impl<'a> Readers<'a> {
 }
 
 impl Reader {
+    /// Returns the contents of records, over TLS.
+    fn decrypted(&mut self, mut records: &[u8]) -> Option<Vec<u8>> {
+        let tls = self.tls.as_mut()?;
+        let mut bytes = Vec::new();
+        while !records.is_empty() {
+            tls.read_tls(&mut records).unwrap();
+            tls.process_new_packets().unwrap();
+            match tls.reader().read_to_end(&mut bytes) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                ended => panic!("the server closed an endless stream: {ended:?}"),
+            }
+        }
+        Some(bytes)
+    }
+
     /// Parses received bytes. Returns the number of events completed by them.
     fn take(&mut self, bytes: &[u8], content: Content<'_>) -> u64 {
         let Self { response, seen, inflate, .. } = self;
@@ -173,10 +201,24 @@ pub(crate) fn measure(addr: SocketAddr, pace: Pace, event: &[u8], events: u64) -
     measure_content(addr, pace, Content::Same(event), events)
 }
 
+/// As [`measure`], over TLS.
+pub(crate) fn measure_tls(
+    addr: SocketAddr,
+    pace: Pace,
+    event: &[u8],
+    tls: &Arc<ClientConfig>,
+    events: u64,
+) -> (Spent, Snapshot) {
+    measured(Readers::connect(addr, pace.streams(), Content::Same(event), Some(tls)), events)
+}
+
 /// Connects, reads some events without counting them, and then at least `events`. Returns the time of those, and the
 /// counters of our streams.
 pub(crate) fn measure_content(addr: SocketAddr, pace: Pace, content: Content<'_>, events: u64) -> (Spent, Snapshot) {
-    let mut readers = Readers::connect(addr, pace.streams(), content);
+    measured(Readers::connect(addr, pace.streams(), content, None), events)
+}
+
+fn measured(mut readers: Readers<'_>, events: u64) -> (Spent, Snapshot) {
     readers.read(events / 4);
     let (start, cpu, calls) = (Instant::now(), cpu_of_others(), Snapshot::now());
     let arrived = readers.read(events);
@@ -213,20 +255,30 @@ pub(crate) fn counted<'a>(name: &'static str, measure: impl FnMut(u64) -> (Spent
 
 /// Like [`measure`], for a bare loop of `send` on blocking sockets.
 pub(crate) fn floor(pace: Pace, event: &[u8], events: u64) -> Spent {
+    floor_with(pace, event, |stream| stream, |addr| measure(addr, pace, event, events).0)
+}
+
+/// As [`floor`], with streams that `wrap` makes of the sockets.
+pub(crate) fn floor_with<S: Read + Write>(
+    pace: Pace,
+    event: &[u8],
+    wrap: impl Fn(TcpStream) -> S + Send + 'static,
+    measure: impl FnOnce(SocketAddr) -> Spent,
+) -> Spent {
     let listener = listener();
     let addr = listener.local_addr().unwrap();
     let chunk = [format!("{:X}\r\n", event.len()).as_bytes(), event, b"\r\n"].concat();
-    let thread = spawn(move || send_all(&listener, pace, &chunk));
-    let (spent, _) = measure(addr, pace, event, events);
+    let thread = spawn(move || send_all(&listener, pace, &chunk, wrap));
+    let spent = measure(addr);
     thread.join().unwrap();
     spent
 }
 
 /// Accepts the connections, then sends one frame to each at each tick, until one disconnects.
-fn send_all(listener: &TcpListener, pace: Pace, frame: &[u8]) {
-    let mut connections: Vec<TcpStream> = (0..pace.streams())
+fn send_all<S: Read + Write>(listener: &TcpListener, pace: Pace, frame: &[u8], wrap: impl Fn(TcpStream) -> S) {
+    let mut connections: Vec<S> = (0..pace.streams())
         .map(|_| {
-            let (mut stream, _) = listener.accept().unwrap();
+            let mut stream = wrap(listener.accept().unwrap().0);
             assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
             stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
             stream

@@ -30,7 +30,7 @@ use testkit::{HANGS, noise, skip};
 /// How a reader is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The hub writes to the connection.
+    /// The hub writes to the connection, as to one with TLS.
     One,
     Two,
     Tls,
@@ -200,7 +200,7 @@ fn compressed_and_plain_readers_of_every_kind_get_the_same() {
                 }
             }
         }
-        until(&hub, |stats| stats.direct == 4).await;
+        until(&hub, |stats| stats.direct == 8).await;
         let mut late = Vec::new();
         for round in 0..30 {
             // Some turns have several events.
@@ -223,7 +223,7 @@ fn compressed_and_plain_readers_of_every_kind_get_the_same() {
         }
         let stats = hub.stats();
         assert_eq!((stats.compressed, stats.gaps), (stats.sent - 1, 0), "each event once, but the early one");
-        until(&hub, |stats| stats.direct == 5).await;
+        until(&hub, |stats| stats.direct == 10).await;
 
         hub.close();
         let (mut streams, mut texts) = (Vec::new(), Vec::new());

@@ -10,7 +10,7 @@ use super::ingress::Ingress;
 use super::owed::Owed;
 use super::recv_buf::{RecvBuf, poll_plain};
 use crate::net::egress::Egress;
-use crate::net::egress::outlet::Outlet;
+use crate::net::egress::outlet::{Outlet, Seal};
 use crate::net::options::Options;
 use crate::runtime::Turn;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,6 +37,11 @@ pub trait TakeOver {
 
     /// Returns a way to send without the stream's task, if there is one.
     fn outlet(&self) -> Option<Outlet> {
+        None
+    }
+
+    /// Returns the stream itself, if it encrypts and its records can be sent without its task.
+    fn as_seal(&mut self) -> Option<&mut dyn Seal> {
         None
     }
 

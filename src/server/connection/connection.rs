@@ -192,11 +192,14 @@ where
 {
     Box::pin(async move {
         match driver.run(adapter.conn_state()).await {
-            Ok(true) if !is_last => Next::Step(hibernate(protocols, driver.into_stream(), adapter)),
-            Ok(_) => {
-                let conn_state = Arc::clone(adapter.conn_state());
-                Next::Step(Box::pin(async move { Next::Ended(close(driver.into_stream(), false, &conn_state).await) }))
-            }
+            Ok(keeps_alive) => match driver.into_stream() {
+                Ok(stream) if keeps_alive && !is_last => Next::Step(hibernate(protocols, stream, adapter)),
+                Ok(stream) => {
+                    let conn_state = Arc::clone(adapter.conn_state());
+                    Next::Step(Box::pin(async move { Next::Ended(close(stream, false, &conn_state).await) }))
+                }
+                Err(error) => Next::Ended(Err(error.into())),
+            },
             Err(error) => {
                 cut(adapter.conn_state());
                 Next::Ended(Err(error))

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBuf, Write};
 
+use super::shared_stream::SharedStream;
 use super::supervise::{aborted, drained, until_raised};
 use crate::net::{Rewind, TakeOver};
 use crate::server::error::BoxError;
@@ -17,7 +18,7 @@ use crate::server::state::{ConnState, Driven, ShutdownPhase};
 const LOOK: usize = 512;
 
 pub(super) struct BodyWriter<I> {
-    stream: I,
+    stream: SharedStream<I>,
     /// `None` after its end.
     body: Option<Box<dyn Driven>>,
     /// Received bytes of the next request.
@@ -26,10 +27,10 @@ pub(super) struct BodyWriter<I> {
     reads: bool,
 }
 
-impl<I: Read + Write + Rewind + TakeOver + Unpin> BodyWriter<I> {
+impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> BodyWriter<I> {
     pub(in crate::server) fn new(stream: I, early: &[u8], body: Box<dyn Driven>, reads: bool) -> Self {
         // A copy, because the bytes are few and their buffer is large.
-        Self { stream, body: Some(body), early: Bytes::copy_from_slice(early), reads }
+        Self { stream: SharedStream::new(stream), body: Some(body), early: Bytes::copy_from_slice(early), reads }
     }
 
     /// Writes the body to its end. Returns whether the connection may carry a further request.
@@ -42,9 +43,15 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin> BodyWriter<I> {
     }
 
     /// Returns the stream, which begins with the bytes of the next request that were received during the response.
-    pub(in crate::server) fn into_stream(mut self) -> I {
-        self.stream.unread(&self.early);
-        self.stream
+    ///
+    /// # Errors
+    ///
+    /// Another sender still has it, which would write between later responses.
+    pub(in crate::server) fn into_stream(self) -> io::Result<I> {
+        drop(self.body);
+        let mut stream = self.stream.into_inner()?;
+        stream.unread(&self.early);
+        Ok(stream)
     }
 
     /// Detects that the client has left, if only reading detects this. hyper does the same.
@@ -66,7 +73,7 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin> BodyWriter<I> {
     }
 }
 
-impl<I: Read + Write + Rewind + TakeOver + Unpin> Future for &mut BodyWriter<I> {
+impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> Future for &mut BodyWriter<I> {
     type Output = Result<(), BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {

@@ -6,7 +6,7 @@
 //! - `gated`: the stream of HTTP/2, which is not read while request bodies hold too much.
 //! - `supervise`: runs a step under the instructions of the reaper.
 //! - `leave`: detects a client that leaves during a response.
-//! - `driver`: writes a response that was taken over, and waits for the next request.
+//! - `driver`: writes a response that was taken over, and waits for the next request. `shared_stream`: its stream.
 //! - `linger`: ends a connection whose client may still send.
 
 mod connection;
@@ -15,6 +15,7 @@ mod gated;
 mod leave;
 mod linger;
 mod protocols;
+mod shared_stream;
 mod supervise;
 mod version;
 

@@ -16,7 +16,7 @@ use super::records::{Records, cut};
 use crate::buf::origin;
 use crate::counters::log;
 use crate::counters::{Counter, count};
-use crate::net::{Owed, Rewind, TakeOver, TcpStream};
+use crate::net::{Outlet, Owed, Rewind, Seal, Sent, TakeOver, TcpStream};
 
 /// Bytes encrypted by one write: as many as one call sends.
 const WRITE_MAX: usize = 64 << 10;
@@ -187,6 +187,18 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
         if let Some((kernel, session, socket)) = self.by_kernel() {
             return kernel.poll_write(cx, session, socket, bufs);
         }
+        let taken = self.encrypt(bufs)?;
+        if taken > 0 {
+            // The next write, flush or shutdown offers the remaining bytes to the stream below.
+            if let Poll::Ready(Err(e)) = self.poll_handed_over(cx) {
+                return Poll::Ready(Err(e));
+            }
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    /// Makes records of bytes of `bufs` in order, at most [`WRITE_MAX`], and returns the number of bytes.
+    fn encrypt(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         self.records.begin(Instant::now());
         let mut taken = 0;
         while taken < WRITE_MAX {
@@ -204,15 +216,25 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
             self.torn = true;
             count(Counter::TornFiles, 1);
             log::file_torn();
-            return Poll::Ready(Err(torn()));
+            return Err(torn());
         }
-        if taken > 0 {
-            // The next write, flush or shutdown offers the remaining bytes to the stream below.
-            if let Poll::Ready(Err(e)) = self.poll_handed_over(cx) {
-                return Poll::Ready(Err(e));
+        Ok(taken)
+    }
+
+    /// As [`Seal::send_now`].
+    fn seal(&mut self, below: &Outlet, mut bytes: &[u8]) -> io::Result<Sent> {
+        if self.torn {
+            return Err(torn());
+        }
+        let mut records = Vec::new();
+        while !bytes.is_empty() {
+            bytes = &bytes[self.encrypt(&[IoSlice::new(bytes)])?..];
+            let session = self.stream.get_mut().1;
+            while session.wants_write() {
+                session.write_tls(&mut records)?;
             }
         }
-        Poll::Ready(Ok(taken))
+        Ok(below.send(&records.into()))
     }
 
     /// Returns the parts that send on this connection if the kernel encrypts.
@@ -244,9 +266,26 @@ impl<S> Rewind for TlsStream<S> {
     }
 }
 
-impl<S> TakeOver for TlsStream<S> {
+impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin + Send> TakeOver for TlsStream<S> {
     fn count_writes(&mut self, owed: Arc<Owed>) {
         self.owed = Some(owed);
+    }
+
+    fn as_seal(&mut self) -> Option<&mut dyn Seal> {
+        // The kernel counts records, and continues behind those of the session.
+        if self.kernel.is_some() { None } else { Some(self) }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin + Send> Seal for TlsStream<S> {
+    fn send_now(&mut self, bytes: &[u8]) -> Sent {
+        let below = self.get_ref().outlet();
+        below.and_then(|below| self.seal(&below, bytes).ok()).unwrap_or(Sent::Failed)
+    }
+
+    fn has_room(&mut self, cx: &Context<'_>) -> bool {
+        // The task hands these records over, which its budget may have kept it from.
+        !self.session().wants_write() && self.get_ref().outlet().is_some_and(|below| below.has_room(cx))
     }
 }
 

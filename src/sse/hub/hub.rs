@@ -80,12 +80,12 @@ use crate::sse::stats::HubStats;
 ///
 /// # Cost of a reader
 ///
-/// Over HTTP/1 on [`serve`](crate::server::serve()), the hub writes to the connections of its readers itself: one task
-/// for each worker thread sends to its part of them in one pass, all waiting events of a reader in one call. Such a
-/// reader has neither hyper's state nor a wake-up for each event. That needs a service whose response body is
-/// [`EventBody`], or [`HubBuilder::past_layers`] if the body is inside another type, such as axum's `Body`. Otherwise
-/// it is polled by the task of its connection, as over HTTP/2 and TLS. [`HubStats::direct`] tells how many readers are
-/// written to directly.
+/// Over HTTP/1 on [`serve`](crate::server::serve()), with and without TLS, the hub writes to the connections of its
+/// readers itself: one task for each worker thread sends to its part of them in one pass, all waiting events of a
+/// reader in one call. Such a reader has neither hyper's state nor a wake-up for each event. That needs a service whose
+/// response body is [`EventBody`], or [`HubBuilder::past_layers`] if the body is inside another type, such as axum's
+/// `Body`. Otherwise it is polled by the task of its connection, as over HTTP/2. [`HubStats::direct`] tells how many
+/// readers are written to directly.
 ///
 /// # Slow readers
 ///
