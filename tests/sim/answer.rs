@@ -42,6 +42,11 @@ impl Head {
         fields.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
+    /// Returns whether only the end of the connection ends the body.
+    pub(crate) fn is_unbounded(&self) -> bool {
+        self.field("transfer-encoding").is_none() && self.field("content-length").is_none()
+    }
+
     pub(crate) fn closes(&self) -> bool {
         self.field("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }

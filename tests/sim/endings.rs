@@ -232,7 +232,7 @@ async fn stall(mut talk: Talk) {
     let earliest = asked.began + 2 * talk.line.shortest + limit;
     // The last bytes that it takes fill the buffers.
     let latest = match talk.line.is_steady {
-        true => began + limit + LATE + 4 * talk.line.longest + 1_000,
+        true => began + limit + LATE + 4 * talk.line.longest + 1_000 + talk.world.terms.passed_on(),
         false => began + 200_000,
     };
     talk.line.is_able = false;

@@ -15,7 +15,7 @@ const RATE: u64 = 8 << 10;
 /// What is known of a link. Times are in milliseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// Shortest and longest time of a segment from one side to the other.
+    /// Shortest and longest time of a segment from the client to the server, or back.
     pub(crate) shortest: u64,
     pub(crate) longest: u64,
     window: u64,
@@ -43,7 +43,7 @@ impl Line {
         let stall = if profile.stalls > 0 { *profile.stall.end() } else { 0 };
         let mut line = Self {
             shortest: profile.latency,
-            longest: profile.latency + profile.jitter + stall,
+            longest: profile.latency + profile.jitter + stall + terms.hops,
             window: profile.send_buffer.min(profile.receive_buffer) as u64,
             pace,
             is_steady,

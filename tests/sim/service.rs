@@ -1,4 +1,4 @@
-//! The service behind the simulated server. All of its bodies are in memory, and follow from the path.
+//! The service behind the simulated server. All of its bodies follow from the path.
 //!
 //! | path | response |
 //! |---|---|
@@ -24,6 +24,8 @@ use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response, StatusCode};
+use millstream::body::FileBody;
+use millstream::fs::File;
 use millstream::server::{Connection, RequestBody};
 use millstream::sse::Hub;
 use testkit::http::{Answer, BoxError, boxed};
@@ -33,17 +35,27 @@ use tokio::time::sleep;
 /// Longest body.
 const LONGEST: usize = 1 << 20;
 
+/// Returns the bytes of which all bodies are parts.
+pub(crate) fn all_bytes() -> &'static [u8] {
+    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
+    NOISE.get_or_init(|| noise(LONGEST + 4_099))
+}
+
+fn from(tag: u64) -> usize {
+    (tag % 4_099) as usize
+}
+
 /// Returns the body of the response with this tag: a part of bytes that do not repeat.
 pub(crate) fn bytes_of(tag: u64, len: usize) -> Vec<u8> {
-    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
-    let from = (tag % 4_099) as usize;
-    NOISE.get_or_init(|| noise(LONGEST + 4_099))[from..from + len].to_vec()
+    all_bytes()[from(tag)..from(tag) + len].to_vec()
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     pub(crate) hub: Hub,
     pub(crate) calls: Arc<Calls>,
+    /// A file of [`all_bytes`], from which half of the bodies with a length are.
+    pub(crate) file: Option<File>,
     /// Tasks that wait until a client has left.
     pub(crate) waiting: Arc<AtomicUsize>,
 }
@@ -107,6 +119,10 @@ impl Service {
         self.calls.add(tag);
         let small = || boxed(Full::new(Bytes::from(bytes_of(tag, 5))));
         let body = match parts[0] {
+            "fixed" if tag % 2 == 0 && self.file.is_some() => {
+                let (file, from) = (self.file.as_ref().expect("a file"), from(tag) as u64);
+                boxed(FileBody::new(file, from..from + number(2))?)
+            }
             "fixed" => boxed(Full::new(Bytes::from(bytes_of(tag, number(2) as usize)))),
             kind @ ("stream" | "torn") => {
                 let (count, len, gap) = (number(2), number(3) as usize, Duration::from_millis(number(4)));

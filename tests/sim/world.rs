@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use millstream::server::{Drained, Limits};
 use millstream::sse::Hub;
-use testkit::serving::serve;
+use testkit::serving::any;
 use testkit::sim::{Dice, Net, Profile, SimConnector, SimListener};
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tower::service_fn;
 
 use crate::answer::{Ended, Pace, Wire};
+use crate::ground::{Ground, Running};
 use crate::service::{Calls, Service, bytes_of};
 use crate::{client, events};
 
@@ -43,15 +45,19 @@ pub(crate) struct Terms {
     /// Events that the hub keeps.
     pub(crate) ring: usize,
     buffer: usize,
-    takes_over: bool,
+    pub(crate) takes_over: bool,
+    /// Time that a segment takes between the simulated connection and the server.
+    pub(crate) hops: u64,
+    /// Whether the server can reset a connection so that its client sees it.
+    pub(crate) resets: bool,
     /// Whether days pass in which little happens, on connections that are kept for as long.
     pub(crate) is_calm: bool,
 }
 
 impl Terms {
-    fn choose(mut dice: Dice) -> Self {
-        let is_calm = dice.chance(10);
-        Self {
+    fn choose(mut dice: Dice, ground: Ground) -> Self {
+        let is_calm = dice.chance(10) && ground.is_simulated();
+        let mut terms = Self {
             head_time: *dice.pick(&[10_000, 2_000]),
             keep_alive: if is_calm { 50_000_000 } else { *dice.pick(&[75_000, 20_000, 6_000]) },
             write_stall: *dice.pick(&[30_000, 5_000]),
@@ -62,11 +68,23 @@ impl Terms {
             ring: *dice.pick(&[1_000, 1_000, 16]),
             buffer: *dice.pick(&[64 << 10, 8 << 10]),
             takes_over: dice.chance(80),
+            hops: ground.hops(),
+            resets: ground.is_simulated(),
             is_calm,
+        };
+        if !ground.is_simulated() {
+            // When sockets of the kernel give their places back is not known here.
+            terms.places = PLACES;
         }
+        terms
     }
 
-    fn limits(&self) -> Limits {
+    /// Returns the time after which a client that does not read is told that the server has closed the connection.
+    pub(crate) fn passed_on(&self) -> u64 {
+        if self.resets { 0 } else { 31_000 }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
         let millis = Duration::from_millis;
         Limits::default()
             .head_time(millis(self.head_time))
@@ -159,31 +177,28 @@ pub(crate) struct Outcome {
 }
 
 /// Runs everything that follows from `seed`.
-pub(crate) fn run(seed: u64, keeps_text: bool) -> Outcome {
-    // No driver for I/O: nothing here has a socket of the kernel.
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(live(Dice::new(seed), keeps_text))
+pub(crate) fn run(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
+    ground.runtime().block_on(live(Dice::new(seed), ground, keeps_text))
 }
 
-async fn live(dice: Dice, keeps_text: bool) -> Outcome {
+async fn live(dice: Dice, ground: Ground, keeps_text: bool) -> Outcome {
     let tasks_before = tasks();
     let net = Net::start(dice.fork(1), keeps_text);
-    let terms = Terms::choose(dice.fork(2));
+    let terms = Terms::choose(dice.fork(2), ground);
     let (listener, connector) = SimListener::new(&net);
-    let hub = Hub::builder().retry(Duration::from_secs(2)).replay(terms.ring).queue(terms.ring).build();
-    let service = Service { hub: hub.clone(), calls: Arc::default(), waiting: Arc::default() };
+    let hub = Hub::builder().retry(Duration::from_secs(2)).replay(terms.ring).queue(terms.ring);
+    let hub = hub.past_layers(!ground.is_simulated()).build();
+    let file = ground.file().await;
+    let service = Service { hub: hub.clone(), calls: Arc::default(), file, waiting: Arc::default() };
     let (waiting, calls) = (Arc::clone(&service.waiting), Arc::clone(&service.calls));
     let (drains, drain) = oneshot::channel::<()>();
-    let server = serve(listener, service_fn(move |request| service.clone().answer(request)))
-        .limits(terms.limits())
-        .takeover(terms.takes_over)
-        .drain(drain, Duration::from_millis(terms.deadline));
-    let server = tokio::spawn(server);
+    let service = any(service_fn(move |request| service.clone().answer(request)));
+    let (server, mut carriers) = ground.serve(&net, listener, service, &terms, drain).await;
 
     let mut dice = dice.fork(3);
     let (span, most) = match terms.is_calm {
         true => (dice.in_range(8_000_000..=30_000_000), 80),
-        false => (10_000 + dice.of_any_size(1..=1_500_000), 24),
+        false => (10_000 + dice.of_any_size(1..=ground.longest()), 24),
     };
     let world = Arc::new(World {
         net: net.clone(),
@@ -203,7 +218,7 @@ async fn live(dice: Dice, keeps_text: bool) -> Outcome {
 
     // Half of the servers drain while their clients are busy. The listeners of some fail.
     let at = dice.in_range(span / 4..=span);
-    let drained = if dice.chance(10) {
+    let drained = if dice.chance(10) && ground.is_simulated() {
         net.until(at).await;
         fail(&world, server).await;
         finish(&world, clients).await;
@@ -237,9 +252,10 @@ async fn live(dice: Dice, keeps_text: bool) -> Outcome {
     }
     drop(hub);
     sleep(PATIENCE).await;
-    // The task of the network is left.
+    while carriers.try_join_next().is_some() {}
+    // The task of the network is left, and those that carry its bytes.
     for (what, left) in [
-        ("tasks", tasks() - tasks_before - 1),
+        ("tasks", tasks() - tasks_before - 1 - carriers.len()),
         ("connections", net.links()),
         ("tasks that wait until a client has left", waiting.load(Ordering::Relaxed)),
     ] {
@@ -270,7 +286,7 @@ fn drain_now(world: &World, drains: oneshot::Sender<()>) {
     drains.send(()).expect("a server that waits for the signal");
 }
 
-async fn drained(world: &World, server: tokio::task::JoinHandle<std::io::Result<Drained>>) -> Option<Drained> {
+async fn drained(world: &World, server: Running) -> Option<Drained> {
     let patience = Duration::from_millis(world.terms.deadline + LATE);
     match timeout(patience, server).await {
         Ok(drained) => Some(drained.expect("no panic").expect("no error")),
@@ -282,7 +298,7 @@ async fn drained(world: &World, server: tokio::task::JoinHandle<std::io::Result<
 }
 
 /// An error of the listener ends the server, and not its connections.
-async fn fail(world: &World, server: tokio::task::JoinHandle<std::io::Result<Drained>>) {
+async fn fail(world: &World, server: Running) {
     world.failed_at.store(world.net.now(), Ordering::Relaxed);
     world.net.note(0, "the listener fails", 0);
     world.connector.fail(ErrorKind::OutOfMemory);
@@ -295,7 +311,7 @@ async fn fail(world: &World, server: tokio::task::JoinHandle<std::io::Result<Dra
     }
 }
 
-async fn finish(world: &World, clients: Vec<tokio::task::JoinHandle<()>>) {
+async fn finish(world: &World, clients: Vec<JoinHandle<()>>) {
     for client in clients {
         if timeout(PATIENCE * 1_000, client).await.map(|ended| ended.expect("no panic")).is_err() {
             world.fault(0, "a client does not end");

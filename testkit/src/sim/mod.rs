@@ -8,11 +8,14 @@
 //! ```
 //!
 //! A [`Socket`] behaves as a TCP socket: its buffers are bounded, closing it with unread bytes resets the connection, and
-//! bytes for a closed socket are answered by a reset, and after a reset its calls fail as those of Linux. It answers what a server asks the kernel: bytes that are not
-//! acknowledged, bytes that are not read, and whether the peer has closed. The send path of this crate's own streams
-//! (`net/egress`), `sendfile` and io_uring need sockets of the kernel, and are not simulated.
+//! bytes for a closed socket are answered by a reset, and after a reset its calls fail as those of Linux. It answers what a
+//! server asks the kernel: bytes that are not acknowledged, bytes that are not read, and whether the peer has closed. With
+//! `kernel`, the server has sockets of the kernel behind the simulated ones, and with them the send path of this crate's
+//! own streams.
 
 mod dice;
+#[cfg(target_os = "linux")]
+pub mod kernel;
 mod link;
 mod net;
 mod socket;

@@ -27,7 +27,7 @@ pub struct Socket {
 
 /// A side of a connection, without owning it.
 #[derive(Clone, Debug)]
-struct End {
+pub(super) struct End {
     net: Net,
     link: u64,
     side: Side,
@@ -41,7 +41,7 @@ impl Socket {
 
     /// Returns whether the connection was reset.
     pub fn is_reset(&self) -> bool {
-        self.end.look(|link, side| link.is_reset(side)).unwrap_or(true)
+        self.end.is_reset()
     }
 
     /// Returns whether the end of the peer's bytes has arrived, also if it was followed by a reset.
@@ -74,6 +74,11 @@ impl Socket {
         SocketFacts::unread(&self.end)
     }
 
+    /// Returns what a server asks about this side.
+    pub(super) fn facts(&self) -> End {
+        self.end.clone()
+    }
+
     /// Resets the connection.
     pub fn reset(self) {
         SocketFacts::reset(&self.end);
@@ -92,6 +97,15 @@ impl Drop for Socket {
 }
 
 impl End {
+    pub(super) fn is_reset(&self) -> bool {
+        self.look(|link, side| link.is_reset(side)).unwrap_or(true)
+    }
+
+    /// Returns whether nothing arrives any more.
+    pub(super) fn is_cut(&self) -> bool {
+        self.look(|link, _| link.is_cut).unwrap_or(true)
+    }
+
     fn change<R>(&self, change: impl FnOnce(&mut Link, Side, &mut Effects) -> R) -> Option<R> {
         self.net.with(self.link, |link, effects| change(link, self.side, effects))
     }
@@ -271,12 +285,12 @@ pub struct SimListener(Arc<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    connections: Mutex<VecDeque<io::Result<(ServerIo, SimAddr)>>>,
+    connections: Mutex<VecDeque<io::Result<(Socket, SimAddr)>>>,
     arrived: Notify,
 }
 
 impl Waiting {
-    fn connections(&self) -> MutexGuard<'_, VecDeque<io::Result<(ServerIo, SimAddr)>>> {
+    fn connections(&self) -> MutexGuard<'_, VecDeque<io::Result<(Socket, SimAddr)>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -286,13 +300,9 @@ impl Accept for SimListener {
     type Addr = SimAddr;
 
     async fn accept(&self) -> io::Result<(ServerIo, SimAddr)> {
-        loop {
-            let arrived = self.0.arrived.notified();
-            if let Some(accepted) = self.0.connections().pop_front() {
-                return accepted;
-            }
-            arrived.await;
-        }
+        let (socket, from) = self.accept_socket().await?;
+        let facts = Box::new(socket.facts());
+        Ok((ServerIo(counted(socket, facts)), from))
     }
 }
 
@@ -308,6 +318,21 @@ impl SimListener {
         let waiting = Arc::default();
         let connector = SimConnector { net: net.clone(), waiting: Arc::downgrade(&waiting) };
         (Self(waiting), connector)
+    }
+
+    /// Returns the server's side of the next connection.
+    ///
+    /// # Errors
+    ///
+    /// [`SimConnector::fail`] was called.
+    pub async fn accept_socket(&self) -> io::Result<(Socket, SimAddr)> {
+        loop {
+            let arrived = self.0.arrived.notified();
+            if let Some(accepted) = self.0.connections().pop_front() {
+                return accepted;
+            }
+            arrived.await;
+        }
     }
 }
 
@@ -325,12 +350,16 @@ impl SimConnector {
         let link = self.net.open(profile);
         let end = |side| End { net: self.net.clone(), link, side };
         let server = Socket { end: end(Side::Server), others };
-        let accepted = (ServerIo(counted(server, Box::new(end(Side::Server)))), SimAddr(from));
-        waiting.connections().push_back(Ok(accepted));
+        waiting.connections().push_back(Ok((server, SimAddr(from))));
         waiting.arrived.notify_one();
         drop(waiting);
         sleep(wait).await;
-        Ok(Socket { end: end(Side::Client), others })
+        let client = Socket { end: end(Side::Client), others };
+        // The listener behind this one may be gone.
+        match end(Side::Server).is_reset() {
+            true => Err(io::ErrorKind::ConnectionRefused.into()),
+            false => Ok(client),
+        }
     }
 
     /// Lets the listener fail, behind the connections that it has not accepted yet. A listener that is gone does not fail.

@@ -1,0 +1,125 @@
+//! What carries the bytes of a server: simulated sockets, or sockets of the kernel behind them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use std::{env, fmt, io};
+
+use millstream::fs::File;
+use millstream::net::Accept;
+#[cfg(target_os = "linux")]
+use millstream::net::UnixListener;
+use millstream::server::Drained;
+use testkit::serving::{AnyService, serve};
+#[cfg(target_os = "linux")]
+use testkit::sim::kernel;
+use testkit::sim::{Net, SimListener};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::service::all_bytes;
+use crate::world::Terms;
+
+/// What carries the bytes of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// Simulated sockets. The same seed is the same run.
+    Simulated,
+    /// Sockets of the kernel, and the streams of this crate, behind the simulated ones.
+    #[cfg(target_os = "linux")]
+    Kernel,
+}
+
+impl fmt::Display for Ground {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Simulated => "simulated",
+            #[cfg(target_os = "linux")]
+            Self::Kernel => "kernel",
+        })
+    }
+}
+
+impl Ground {
+    /// Returns what the environment names.
+    pub(crate) fn chosen() -> Self {
+        match env::var("MILLSTREAM_SIM_GROUND").as_deref() {
+            #[cfg(target_os = "linux")]
+            Ok("kernel") => Self::Kernel,
+            Ok("simulated") | Err(_) => Self::Simulated,
+            Ok(other) => panic!("MILLSTREAM_SIM_GROUND={other}: simulated or kernel"),
+        }
+    }
+
+    pub(crate) fn is_simulated(self) -> bool {
+        self == Self::Simulated
+    }
+
+    /// Returns the longest time in which clients begin something, in milliseconds. Each millisecond in which something
+    /// arrives at sockets of the kernel is a turn of the runtime.
+    pub(crate) fn longest(self) -> u64 {
+        if self.is_simulated() { 1_500_000 } else { 120_000 }
+    }
+
+    /// Returns the time that a segment takes behind the simulated connection, at most: the longest step of the clock, and
+    /// the time between two looks whether the client has acknowledged.
+    pub(crate) fn hops(self) -> u64 {
+        if self.is_simulated() { 0 } else { 30 }
+    }
+
+    /// Returns a runtime whose clock is paused.
+    pub(crate) fn runtime(self) -> Runtime {
+        let mut builder = Builder::new_current_thread();
+        builder.enable_time().start_paused(true);
+        if self.is_simulated() {
+            return builder.build().unwrap();
+        }
+        let runtime = builder.enable_io().build().unwrap();
+        // Starts the task of the runtime that flushes streams.
+        runtime.block_on(async { millstream::runtime::driver_info() });
+        runtime
+    }
+
+    /// Returns a file for bodies that sockets of the kernel take from the page cache.
+    pub(crate) async fn file(self) -> Option<File> {
+        if self.is_simulated() {
+            return None;
+        }
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        std::fs::write(file.path(), all_bytes()).expect("a file that can be written");
+        Some(File::open(file.path()).await.expect("a file that can be read"))
+    }
+
+    /// Starts a server. Returns also the tasks that carry its bytes.
+    pub(crate) async fn serve(
+        self,
+        net: &Net,
+        listener: SimListener,
+        service: AnyService,
+        terms: &Terms,
+        drain: oneshot::Receiver<()>,
+    ) -> (Running, JoinSet<()>) {
+        match self {
+            Self::Simulated => (serve_on(listener, service, terms, drain), JoinSet::new()),
+            #[cfg(target_os = "linux")]
+            Self::Kernel => {
+                static NUMBER: AtomicU64 = AtomicU64::new(0);
+                let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+                let path = format!("\0millstream-sim-{}-{number}", std::process::id());
+                let server = UnixListener::bind(&path).await.expect("a name of its own");
+                let mut carriers = JoinSet::new();
+                carriers.spawn(kernel::forward(listener, path.into()));
+                carriers.spawn(kernel::tick(net.clone()));
+                (serve_on(server, service, terms, drain), carriers)
+            }
+        }
+    }
+}
+
+/// A server that runs.
+pub(crate) type Running = JoinHandle<io::Result<Drained>>;
+
+fn serve_on(listener: impl Accept, service: AnyService, terms: &Terms, drain: oneshot::Receiver<()>) -> Running {
+    let deadline = Duration::from_millis(terms.deadline);
+    tokio::spawn(serve(listener, service).limits(terms.limits()).takeover(terms.takes_over).drain(drain, deadline))
+}
