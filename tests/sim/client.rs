@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use testkit::sim::Dice;
+use testkit::sim::{Dice, Ended, Wire};
 use tokio::time::sleep;
 
-use crate::answer::{Ended, Wire};
 use crate::endings::Ending;
 use crate::events::{self, Reader};
 use crate::line::{Line, SMALL};

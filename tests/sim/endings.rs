@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use testkit::sim::Dice;
+use testkit::sim::{Dice, Pace, bytes_of};
 use tokio::time::sleep;
 
-use crate::answer::Pace;
 use crate::client::Talk;
 use crate::owed::Asked;
-use crate::service::bytes_of;
 use crate::world::LATE;
 
 /// Time after which a server has noticed the end of a response. Bytes that arrive earlier may count as sent with the last

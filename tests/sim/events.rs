@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream::sse::{Event, Hub};
-use testkit::sim::Dice;
+use testkit::sim::{Dice, Ended};
 use tokio::time::{sleep, timeout, timeout_at};
 
-use crate::answer::Ended;
 use crate::client::Talk;
 use crate::owed::Asked;
 use crate::world::World;

@@ -17,8 +17,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::service::all_bytes;
 use crate::world::Terms;
+use testkit::sim::all_bytes;
 
 /// What carries the bytes of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,13 +106,33 @@ impl Ground {
                 static NUMBER: AtomicU64 = AtomicU64::new(0);
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
                 let path = format!("\0millstream-sim-{}-{number}", std::process::id());
-                let server = UnixListener::bind(&path).await.expect("a name of its own");
+                let listening = UnixListener::bind(&path).await.expect("a name of its own");
+                let server = Narrow { listener: listening, send_buffer: terms.send_buffer };
                 let mut carriers = JoinSet::new();
                 carriers.spawn(kernel::forward(listener, path.into()));
                 carriers.spawn(kernel::tick(net.clone()));
                 (serve_on(server, service, terms, drain), carriers)
             }
         }
+    }
+}
+
+/// A listener whose connections have send buffers of this size, so that the send path finds them full.
+#[cfg(target_os = "linux")]
+struct Narrow {
+    listener: UnixListener,
+    send_buffer: usize,
+}
+
+#[cfg(target_os = "linux")]
+impl Accept for Narrow {
+    type Stream = <UnixListener as Accept>::Stream;
+    type Addr = <UnixListener as Accept>::Addr;
+
+    async fn accept(&self) -> io::Result<(Self::Stream, Self::Addr)> {
+        let (stream, addr) = Accept::accept(&self.listener).await?;
+        socket2::SockRef::from(&stream).set_send_buffer_size(self.send_buffer)?;
+        Ok((stream, addr))
     }
 }
 

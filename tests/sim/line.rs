@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use testkit::sim::{Dice, Profile};
+use testkit::sim::{Dice, Pace, Profile};
 
-use crate::answer::Pace;
 use crate::world::Terms;
 
 /// Longest body of a response on a steady link: it arrives in one piece.
 pub(crate) const SMALL: u64 = 16 << 10;
 /// Bytes that a client must take in the time of `Limits::write_stall`.
 const RATE: u64 = 8 << 10;
+/// The most that the kernel takes as one piece for a Unix socket.
+const LONGEST_PIECE: u64 = 64 << 10;
 
 /// What is known of a link. Times are in milliseconds.
 #[derive(Clone, Debug)]
@@ -31,7 +32,8 @@ pub(crate) struct Line {
 impl Line {
     pub(crate) fn choose(dice: &mut Dice, terms: &Terms) -> (Profile, Self) {
         let profile = profile(dice, terms.is_calm);
-        let is_steady = profile.stalls == 0 && profile.send_buffer >= 64 << 10 && profile.receive_buffer >= 64 << 10;
+        let send_buffer = profile.send_buffer.min(terms.send_buffer);
+        let is_steady = profile.stalls == 0 && send_buffer >= 64 << 10 && profile.receive_buffer >= 64 << 10;
         let is_narrow = profile.receive_buffer < 4 << 10;
         let pace = match is_steady || dice.chance(60) || is_narrow {
             true => Pace::FAST,
@@ -44,13 +46,16 @@ impl Line {
         let mut line = Self {
             shortest: profile.latency,
             longest: profile.latency + profile.jitter + stall + terms.hops,
-            window: profile.send_buffer.min(profile.receive_buffer) as u64,
+            // The kernel counts its own memory for each write, too.
+            window: profile.send_buffer.min(profile.receive_buffer).min(terms.send_buffer / 16) as u64,
             pace,
             is_steady,
             is_able: false,
             is_in_one_piece: is_steady && !profile.chops && profile.segment >= SMALL,
         };
-        let needs = (RATE / line.window + 2) * line.round();
+        // A Unix socket tells only that all of a piece was read.
+        let rate = if terms.hops > 0 { RATE + LONGEST_PIECE } else { RATE };
+        let needs = (rate / line.window + 2) * line.round();
         line.is_able = needs + 1_500 < terms.write_stall.min(terms.body_progress);
         (profile, line)
     }

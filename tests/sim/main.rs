@@ -33,7 +33,6 @@
 //! | an error of the listener ends the server, and not its connections | one in ten seeds | `world.rs` |
 //! | no task, connection, place or waiting service is left; a drain ends at its deadline | always | `world.rs` |
 
-mod answer;
 mod client;
 mod endings;
 mod events;

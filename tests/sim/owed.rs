@@ -9,9 +9,9 @@ use std::fmt;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout_at;
 
-use crate::answer::{Body, Ended, Head};
 use crate::client::Talk;
 use crate::world::{IDLE_IN_DRAIN, LATE};
+use testkit::sim::{Body, Ended, Head};
 
 const NEVER: u64 = u64::MAX;
 

@@ -1,8 +1,7 @@
 //! Requests, which follow from the dice, and the answers that are due to them.
 
-use testkit::sim::Dice;
+use testkit::sim::{Dice, bytes_of};
 
-use crate::service::bytes_of;
 use crate::world::Tags;
 
 /// A request and its answer.

@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,32 +29,14 @@ use millstream::fs::File;
 use millstream::server::{Connection, RequestBody};
 use millstream::sse::Hub;
 use testkit::http::{Answer, BoxError, boxed};
-use testkit::noise;
+use testkit::sim::{bytes_of, from};
 use tokio::time::sleep;
-
-/// Longest body.
-const LONGEST: usize = 1 << 20;
-
-/// Returns the bytes of which all bodies are parts.
-pub(crate) fn all_bytes() -> &'static [u8] {
-    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
-    NOISE.get_or_init(|| noise(LONGEST + 4_099))
-}
-
-fn from(tag: u64) -> usize {
-    (tag % 4_099) as usize
-}
-
-/// Returns the body of the response with this tag: a part of bytes that do not repeat.
-pub(crate) fn bytes_of(tag: u64, len: usize) -> Vec<u8> {
-    all_bytes()[from(tag)..from(tag) + len].to_vec()
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     pub(crate) hub: Hub,
     pub(crate) calls: Arc<Calls>,
-    /// A file of [`all_bytes`], from which half of the bodies with a length are.
+    /// A file of [`all_bytes`](testkit::sim::all_bytes), from which half of the bodies with a length are.
     pub(crate) file: Option<File>,
     /// Tasks that wait until a client has left.
     pub(crate) waiting: Arc<AtomicUsize>,
@@ -120,8 +102,8 @@ impl Service {
         let small = || boxed(Full::new(Bytes::from(bytes_of(tag, 5))));
         let body = match parts[0] {
             "fixed" if tag % 2 == 0 && self.file.is_some() => {
-                let (file, from) = (self.file.as_ref().expect("a file"), from(tag) as u64);
-                boxed(FileBody::new(file, from..from + number(2))?)
+                let (file, begin) = (self.file.as_ref().expect("a file"), from(tag) as u64);
+                boxed(FileBody::new(file, begin..begin + number(2))?)
             }
             "fixed" => boxed(Full::new(Bytes::from(bytes_of(tag, number(2) as usize)))),
             kind @ ("stream" | "torn") => {

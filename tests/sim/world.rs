@@ -10,16 +10,15 @@ use std::time::Duration;
 use millstream::server::{Drained, Limits};
 use millstream::sse::Hub;
 use testkit::serving::any;
-use testkit::sim::{Dice, Net, Profile, SimConnector, SimListener};
+use testkit::sim::{Dice, Ended, Net, Pace, Profile, SimConnector, SimListener, Wire, bytes_of};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tower::service_fn;
 
-use crate::answer::{Ended, Pace, Wire};
 use crate::ground::{Ground, Running};
-use crate::service::{Calls, Service, bytes_of};
+use crate::service::{Calls, Service};
 use crate::{client, events};
 
 /// Time by which a limit may take effect late, as [`Limits`] says.
@@ -46,6 +45,8 @@ pub(crate) struct Terms {
     pub(crate) ring: usize,
     buffer: usize,
     pub(crate) takes_over: bool,
+    /// Bytes that a socket of the kernel takes from the server.
+    pub(crate) send_buffer: usize,
     /// Time that a segment takes between the simulated connection and the server.
     pub(crate) hops: u64,
     /// Whether the server can reset a connection so that its client sees it.
@@ -68,6 +69,7 @@ impl Terms {
             ring: *dice.pick(&[1_000, 1_000, 16]),
             buffer: *dice.pick(&[64 << 10, 8 << 10]),
             takes_over: dice.chance(80),
+            send_buffer: if ground.is_simulated() { usize::MAX } else { *dice.pick(&[4 << 10, 32 << 10, 200 << 10]) },
             hops: ground.hops(),
             resets: ground.is_simulated(),
             is_calm,

@@ -9,6 +9,7 @@
 //! two sides. tokio advances a paused clock to the next timer even if the same turn has found a socket ready: [`tick`] is
 //! a timer that is always near.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,13 +19,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest, ReadHalf, WriteHalf, split};
-use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::link::Profile;
 use super::net::Net;
-use super::socket::{End, SimListener, Socket};
+use super::socket::{End, SimConnector, SimListener, Socket};
 
 /// Bytes that are moved at once.
 const PIECE: usize = 16 << 10;
@@ -55,6 +57,25 @@ pub async fn forward(listener: SimListener, path: PathBuf) {
                 return pumps.join_all().await.into_iter().collect();
             }
         }
+    }
+}
+
+/// Connects each connection of `listener` to a simulated one, until the task is aborted: what is tested is a client, and
+/// the server has a simulated network before it. `profile` chooses how the connection behaves; with `None` the socket is
+/// closed at once.
+pub async fn accept(listener: UnixListener, to: SimConnector, mut profile: impl FnMut() -> Option<Profile>) {
+    let mut pumps = JoinSet::new();
+    loop {
+        let (kernel, _) = listener.accept().await.expect("a descriptor is left");
+        while pumps.try_join_next().is_some() {}
+        let Some(profile) = profile() else { continue };
+        let to = to.clone();
+        pumps.spawn(async move {
+            // It fails if the server is gone.
+            if let Ok(sim) = to.connect(Ipv4Addr::LOCALHOST.into(), profile).await {
+                pump(kernel, sim).await;
+            }
+        });
     }
 }
 

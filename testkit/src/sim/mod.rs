@@ -20,9 +20,11 @@ mod link;
 mod net;
 mod socket;
 mod trace;
+mod wire;
 
 pub use dice::Dice;
 pub use link::{Profile, Side};
 pub use net::Net;
 pub use socket::{ServerIo, SimAddr, SimConnector, SimListener, Socket};
 pub use trace::Trace;
+pub use wire::{Body, Ended, Head, Pace, RequestHead, Wire, all_bytes, bytes_of, from};

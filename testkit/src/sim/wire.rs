@@ -1,17 +1,39 @@
-//! Responses of HTTP/1, read from a simulated socket as fast as the client chooses.
+//! Messages of HTTP/1, read from a simulated socket as fast as its side chooses, and the bytes of their bodies.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use testkit::sim::Socket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
+
+use super::socket::Socket;
+use crate::noise;
 
 /// Longer than every limit of a server in these tests.
 const HANGS: Duration = Duration::from_secs(100_000);
 
+/// Longest body.
+const LONGEST: usize = 1 << 20;
+
+/// Returns the bytes of which all bodies are parts.
+pub fn all_bytes() -> &'static [u8] {
+    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
+    NOISE.get_or_init(|| noise(LONGEST + 4_099))
+}
+
+/// Returns where the body of the message with this tag begins in [`all_bytes`].
+pub fn from(tag: u64) -> usize {
+    (tag % 4_099) as usize
+}
+
+/// Returns the body of the message with this tag: a part of bytes that do not repeat.
+pub fn bytes_of(tag: u64, len: usize) -> Vec<u8> {
+    all_bytes()[from(tag)..from(tag) + len].to_vec()
+}
+
 /// How a connection ended before the bytes that were waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub enum Ended {
     /// By the end of the server's bytes.
     Finished,
     Reset,
@@ -21,63 +43,92 @@ pub(crate) enum Ended {
 
 /// How fast a client reads.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
-    pub(crate) piece: usize,
-    pub(crate) pause: Duration,
+pub struct Pace {
+    pub piece: usize,
+    pub pause: Duration,
 }
 
 impl Pace {
-    pub(crate) const FAST: Self = Self { piece: 64 << 10, pause: Duration::ZERO };
+    pub const FAST: Self = Self { piece: 64 << 10, pause: Duration::ZERO };
+}
+
+/// The head of a response.
+#[derive(Debug)]
+pub struct Head {
+    pub status: u16,
+    fields: Fields,
+}
+
+/// The head of a request.
+#[derive(Debug)]
+pub struct RequestHead {
+    /// Its first line.
+    pub line: String,
+    fields: Fields,
 }
 
 #[derive(Debug)]
-pub(crate) struct Head {
-    pub(crate) status: u16,
-    fields: String,
-}
+struct Fields(String);
 
-impl Head {
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        let mut fields = self.fields.lines().filter_map(|line| line.split_once(": "));
+impl Fields {
+    fn get(&self, name: &str) -> Option<&str> {
+        let mut fields = self.0.lines().filter_map(|line| line.split_once(": "));
         fields.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// Returns whether only the end of the connection ends the body.
-    pub(crate) fn is_unbounded(&self) -> bool {
-        self.field("transfer-encoding").is_none() && self.field("content-length").is_none()
+    /// Returns whether nothing tells the length of the body.
+    fn are_unbounded(&self) -> bool {
+        self.get("transfer-encoding").is_none() && self.get("content-length").is_none()
+    }
+}
+
+impl Head {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.get(name)
     }
 
-    pub(crate) fn closes(&self) -> bool {
+    /// Returns whether only the end of the connection ends the body.
+    pub fn is_unbounded(&self) -> bool {
+        self.fields.are_unbounded()
+    }
+
+    pub fn closes(&self) -> bool {
         self.field("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
+    }
+}
+
+impl RequestHead {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.get(name)
     }
 }
 
 /// A body, as far as it came.
 #[derive(Debug)]
-pub(crate) struct Body {
-    pub(crate) bytes: Vec<u8>,
+pub struct Body {
+    pub bytes: Vec<u8>,
     /// How it ended, if it is not complete.
-    pub(crate) cut: Option<Ended>,
+    pub cut: Option<Ended>,
 }
 
-/// A client's side of a connection.
-pub(crate) struct Wire {
-    pub(crate) io: Socket,
+/// A side of a connection.
+pub struct Wire {
+    pub io: Socket,
     buf: Vec<u8>,
-    pub(crate) pace: Pace,
+    pub pace: Pace,
     /// The number of `100 Continue` so far.
-    pub(crate) continues: u32,
+    pub continues: u32,
     /// A head that was read in place of `100 Continue`.
     early: Option<Head>,
 }
 
 impl Wire {
-    pub(crate) fn new(io: Socket, pace: Pace) -> Self {
+    pub fn new(io: Socket, pace: Pace) -> Self {
         Self { io, buf: Vec::new(), pace, continues: 0, early: None }
     }
 
     /// Sends bytes. They may be lost if the server has ended the connection.
-    pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+    pub async fn send(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         match timeout(HANGS, self.io.write_all(bytes)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(Ended::Reset),
@@ -104,7 +155,7 @@ impl Wire {
     }
 
     /// Reads to the end of the connection. Returns the bytes before it.
-    pub(crate) async fn end(&mut self) -> (Vec<u8>, Ended) {
+    pub async fn end(&mut self) -> (Vec<u8>, Ended) {
         loop {
             if let Err(ended) = self.fill().await {
                 return (std::mem::take(&mut self.buf), ended);
@@ -123,19 +174,20 @@ impl Wire {
         }
     }
 
-    /// Reads a head. `100 Continue` is counted and skipped.
-    pub(crate) async fn head(&mut self) -> Result<Head, Ended> {
+    /// Reads the head of a response. `100 Continue` is counted and skipped, `103 Early Hints` is skipped.
+    pub async fn head(&mut self) -> Result<Head, Ended> {
         loop {
             let head = self.any_head().await?;
-            if head.status != 100 {
-                return Ok(head);
+            match head.status {
+                100 => self.continues += 1,
+                103 => {}
+                _ => return Ok(head),
             }
-            self.continues += 1;
         }
     }
 
     /// Waits for `100 Continue`. Fails if another head comes, which is the next one then, or the end.
-    pub(crate) async fn wait_for_100(&mut self) -> Result<(), Ended> {
+    pub async fn wait_for_100(&mut self) -> Result<(), Ended> {
         let head = self.any_head().await?;
         if head.status != 100 {
             self.early = Some(head);
@@ -152,11 +204,29 @@ impl Wire {
         let text = self.line("\r\n\r\n").await?;
         let (status, fields) = text.split_once("\r\n").unwrap_or((&text, ""));
         let status = status.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status line");
-        Ok(Head { status, fields: fields.to_owned() })
+        Ok(Head { status, fields: Fields(fields.to_owned()) })
+    }
+
+    /// Reads the head of a request.
+    pub async fn request(&mut self) -> Result<RequestHead, Ended> {
+        let text = self.line("\r\n\r\n").await?;
+        let (line, fields) = text.split_once("\r\n").unwrap_or((&text, ""));
+        Ok(RequestHead { line: line.to_owned(), fields: Fields(fields.to_owned()) })
+    }
+
+    /// Reads the body behind the head of a request.
+    pub async fn request_body(&mut self, head: &RequestHead) -> Body {
+        let mut bytes = Vec::new();
+        // Without a length it has none, RFC 9112 §6.3.
+        let cut = match head.fields.are_unbounded() {
+            true => None,
+            false => self.body_into(&head.fields, &mut bytes).await.err(),
+        };
+        Body { bytes, cut }
     }
 
     /// Takes `most` bytes at most, and one at least.
-    async fn some(&mut self, most: usize) -> Result<Vec<u8>, Ended> {
+    pub async fn some(&mut self, most: usize) -> Result<Vec<u8>, Ended> {
         if self.buf.is_empty() {
             self.fill().await?;
         }
@@ -174,7 +244,7 @@ impl Wire {
     }
 
     /// Reads the next piece of a body in chunks; an empty one is the end.
-    pub(crate) async fn chunk(&mut self) -> Result<Vec<u8>, Ended> {
+    pub async fn chunk(&mut self) -> Result<Vec<u8>, Ended> {
         let len = usize::from_str_radix(&self.line("\r\n").await?, 16).expect("the length of a chunk");
         let mut chunk = Vec::new();
         self.exactly(len, &mut chunk).await?;
@@ -183,14 +253,14 @@ impl Wire {
     }
 
     /// Reads the body behind `head`.
-    pub(crate) async fn body(&mut self, head: &Head) -> Body {
+    pub async fn body(&mut self, head: &Head) -> Body {
         let mut bytes = Vec::new();
-        let cut = self.body_into(head, &mut bytes).await.err();
+        let cut = self.body_into(&head.fields, &mut bytes).await.err();
         Body { bytes, cut }
     }
 
-    async fn body_into(&mut self, head: &Head, bytes: &mut Vec<u8>) -> Result<(), Ended> {
-        if head.field("transfer-encoding") == Some("chunked") {
+    async fn body_into(&mut self, fields: &Fields, bytes: &mut Vec<u8>) -> Result<(), Ended> {
+        if fields.get("transfer-encoding") == Some("chunked") {
             loop {
                 let chunk = self.chunk().await?;
                 if chunk.is_empty() {
@@ -199,7 +269,7 @@ impl Wire {
                 bytes.extend(chunk);
             }
         }
-        if let Some(len) = head.field("content-length") {
+        if let Some(len) = fields.get("content-length") {
             return self.exactly(len.parse().expect("a length"), bytes).await;
         }
         loop {
