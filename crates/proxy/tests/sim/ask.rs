@@ -124,7 +124,7 @@ impl Ask {
         if got.status == 504 && got.head < got.began + terms.timeout.min(terms.connect) {
             return Some("an early end of the time for a head");
         }
-        if kind == Kind::Stall && got.tag.is_some() && !is_hindered {
+        if kind == Kind::Stall && got.tag.is_some() && !self.is_failed_by_upstream(world, got.began, got.end) {
             if got.end + LATE < got.last + terms.silence {
                 return Some("an early end of a silent body");
             }
