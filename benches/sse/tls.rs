@@ -86,7 +86,7 @@ async fn axum_tls(listener: TcpListener) -> io::Result<()> {
     }
 }
 
-/// Seals events on a connection that reaches nobody.
+/// Seals events on a connection in memory.
 fn sealed(events: u64) -> Spent {
     let mut server = ServerConnection::new(Arc::clone(&KEYS.server)).unwrap();
     let mut client = ClientConnection::new(Arc::clone(&KEYS.client), "bench".try_into().unwrap()).unwrap();

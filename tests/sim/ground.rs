@@ -1,4 +1,4 @@
-//! What carries the bytes of a server: simulated sockets, or sockets of the kernel behind them.
+//! The sockets of a server: simulated ones, or sockets of the kernel behind them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::world::Terms;
 use testkit::sim::all_bytes;
 
-/// What carries the bytes of the server.
+/// The sockets of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ground {
     /// Simulated sockets. The same seed is the same run.

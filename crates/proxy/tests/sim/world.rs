@@ -124,7 +124,7 @@ impl World {
     }
 }
 
-/// What became of a seed.
+/// The result of a seed.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) hash: u64,
