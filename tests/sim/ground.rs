@@ -1,16 +1,17 @@
 //! The sockets of a server: simulated ones, or sockets of the kernel behind them.
 
+#[cfg(not(portable))]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use std::{env, fmt, io};
 
 use millstream::fs::File;
 use millstream::net::Accept;
-#[cfg(target_os = "linux")]
+#[cfg(not(portable))]
 use millstream::net::UnixListener;
 use millstream::server::Drained;
 use testkit::serving::{AnyService, serve};
-#[cfg(target_os = "linux")]
+#[cfg(not(portable))]
 use testkit::sim::kernel;
 use testkit::sim::{Net, SimListener};
 use tokio::runtime::{Builder, Runtime};
@@ -26,7 +27,7 @@ pub(crate) enum Ground {
     /// Simulated sockets. The same seed is the same run.
     Simulated,
     /// Sockets of the kernel, and the streams of this crate, behind the simulated ones.
-    #[cfg(target_os = "linux")]
+    #[cfg(not(portable))]
     Kernel,
 }
 
@@ -34,7 +35,7 @@ impl fmt::Display for Ground {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Simulated => "simulated",
-            #[cfg(target_os = "linux")]
+            #[cfg(not(portable))]
             Self::Kernel => "kernel",
         })
     }
@@ -44,7 +45,7 @@ impl Ground {
     /// Returns what the environment names.
     pub(crate) fn chosen() -> Self {
         match env::var("MILLSTREAM_SIM_GROUND").as_deref() {
-            #[cfg(target_os = "linux")]
+            #[cfg(not(portable))]
             Ok("kernel") => Self::Kernel,
             Ok("simulated") | Err(_) => Self::Simulated,
             Ok(other) => panic!("MILLSTREAM_SIM_GROUND={other}: simulated or kernel"),
@@ -91,6 +92,7 @@ impl Ground {
     }
 
     /// Starts a server. Returns also the tasks that carry its bytes.
+    #[cfg_attr(portable, expect(unused_variables, reason = "there is one ground"))]
     pub(crate) async fn serve(
         self,
         net: &Net,
@@ -101,7 +103,7 @@ impl Ground {
     ) -> (Running, JoinSet<()>) {
         match self {
             Self::Simulated => (serve_on(listener, service, terms, drain), JoinSet::new()),
-            #[cfg(target_os = "linux")]
+            #[cfg(not(portable))]
             Self::Kernel => {
                 static NUMBER: AtomicU64 = AtomicU64::new(0);
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -118,13 +120,13 @@ impl Ground {
 }
 
 /// A listener whose connections have send buffers of this size, so that the send path finds them full.
-#[cfg(target_os = "linux")]
+#[cfg(not(portable))]
 struct Narrow {
     listener: UnixListener,
     send_buffer: usize,
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(not(portable))]
 impl Accept for Narrow {
     type Stream = <UnixListener as Accept>::Stream;
     type Addr = <UnixListener as Accept>::Addr;

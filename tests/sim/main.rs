@@ -87,7 +87,7 @@ fn seeds_find_no_fault() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
+#[cfg(not(portable))]
 fn seeds_on_sockets_of_the_kernel_find_no_fault() {
     find_no_fault(Ground::Kernel);
 }

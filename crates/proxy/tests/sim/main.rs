@@ -19,7 +19,7 @@
 //! Not simulated are TLS, resets by the upstream that look other than an end (see `testkit::sim::kernel`), and races
 //! between threads.
 
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", not(millstream_portable)))]
 
 mod ask;
 mod client1;
