@@ -6,6 +6,7 @@
 //! | choose what a new or slow reader gets | [`HubBuilder`], [`LagPolicy`] |
 //! | keep an answer that survives a page reload, and stop it without readers | `Streams` of the crate `millstream-resumable` |
 //! | build an event | [`Event`] |
+//! | send the events as JSON lines, or in a form of your own | [`Hub::framed`], [`Framing`] |
 //! | keep events over restarts | [`log::Log`], `log::disk::Disk` (features `fs` and `sse`) |
 //! | share events with other processes | [`log::Log`], `Redis` of the crate `millstream-redis` |
 //! | send several streams in one response | `Topics` of the crate `millstream-topics`, [`Hub::position`] |
@@ -43,6 +44,8 @@ pub use body::KeepAlive;
 pub use error::{SendError, SubscribeError};
 pub use event::EventId;
 pub use event::{Event, EventParts};
+pub use event::{Framing, JsonLines, Raw};
+pub use hub::FramedHub;
 pub use hub::Hub;
 pub use hub::HubBuilder;
 pub use ring::LagPolicy;

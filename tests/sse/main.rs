@@ -9,6 +9,8 @@ mod counts;
 mod direct;
 mod ends;
 mod events;
+#[cfg(feature = "server")]
+mod framed;
 #[cfg(feature = "compress")]
 mod gzip;
 #[cfg(all(tls, feature = "compress"))]

@@ -7,7 +7,7 @@ use super::lex::{code, line_of};
 /// Code lines of each package: no tests, no comments, no blank lines. A change that needs more raises the number in the
 /// same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 39_470),
+    ("src", 39_747),
     ("crates/frames/src", 915),
     ("crates/layers/src", 2_095),
     ("crates/proxy/src", 3_212),
@@ -18,7 +18,7 @@ pub(crate) const LINES: &[(&str, usize)] = &[
 ];
 
 /// Lines of `tests/api.txt`.
-pub(crate) const PUBLIC_ITEMS: usize = 1_933;
+pub(crate) const PUBLIC_ITEMS: usize = 1_971;
 
 /// Returns the code lines of a package. `files` are its paths and texts.
 pub(crate) fn lines(files: &[(String, String)]) -> usize {

@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 
 use super::boundary::Boundary;
-use super::seat::COMMENT;
+use super::coding::COMMENT;
 use crate::body::direct::Direct;
 use crate::counters::{Counter, count};
 use crate::sse::wake::{self, Beat, Groups, Member, Wait};

@@ -1,6 +1,7 @@
 //! A reader of events.
 //!
 //! - `seat`: its position, and the frames that follow it, as the body of a response.
+//! - `coding`: the form in which it gets events.
 //! - `shared_events`: the same, for a body that layers have wrapped.
 //! - `replay_cursor`: a reader whose events come from a log.
 //! - `keep_alive`: any body, with comments while it is silent.
@@ -8,12 +9,14 @@
 //! - `room`: limits the bytes of log pages that all readers hold together.
 
 mod boundary;
+mod coding;
 mod keep_alive;
 mod replay_cursor;
 mod room;
 mod seat;
 mod shared_events;
 
+pub(super) use coding::Coding;
 pub use keep_alive::KeepAlive;
 pub(super) use seat::SeatState;
 pub(super) use shared_events::SharedEvents;

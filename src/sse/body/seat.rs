@@ -12,21 +12,18 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::coding::Coding;
 use super::replay_cursor::{CursorStep, ReplayCursor};
 use crate::body::attach::{Attach, AttachOutcome};
 use crate::body::event_body::EventStream;
 use crate::body::{EndSignal, GracefulClose};
 use crate::counters::{Counter, count};
 use crate::net::{Outlet, Sent};
-use crate::sse::event::{Deflater, Form, Gap, Gzip, Piece};
+use crate::sse::event::Gap;
 use crate::sse::log::Log;
 use crate::sse::ring::{Begin, Cursor, Permit, Read, Start};
 use crate::sse::wake::sinks;
 use crate::sse::wake::{Attached, Frames, Member, Outcome, ReaderSink, Refused, Wait};
-
-/// A line that clients ignore. It stands between two events. No empty line follows it, because some clients take an
-/// empty line after an event with an id for an event without data, and fail.
-pub(super) static COMMENT: &[u8] = b":\n";
 
 pub(in crate::sse) enum SeatState {
     Ended,
@@ -41,8 +38,7 @@ pub(in crate::sse) struct Seat {
     /// The connection, with the framing that it needs, while the hub writes to it.
     outlet: Option<(Outlet, bool)>,
     source: Source,
-    /// The compressed stream, if this reader accepts gzip.
-    gzip: Option<Gzip>,
+    coding: Coding,
     gap: Option<Bytes>,
     ending: Arc<EndSignal>,
     /// When it has reached its age.
@@ -58,13 +54,8 @@ enum Source {
 }
 
 impl SeatState {
-    /// Starts behind the id `last`, with a compressed stream if there is a `deflater`.
-    pub(in crate::sse) fn new(
-        permit: Permit,
-        log: Option<&Arc<dyn Log>>,
-        last: Option<&str>,
-        deflater: Option<&Arc<Deflater>>,
-    ) -> Self {
+    /// Starts behind the id `last`.
+    pub(in crate::sse) fn new(permit: Permit, log: Option<&Arc<dyn Log>>, last: Option<&str>, coding: Coding) -> Self {
         let shared = &permit.0;
         let at = |(cursor, gap): Start| (Source::Ring(cursor), gap.map(Gap::encode));
         let (source, gap) = match log.zip(last) {
@@ -77,24 +68,33 @@ impl SeatState {
                 }
             }
         };
-        Self::with(permit, source, gap, deflater)
+        Self::with(permit, source, gap, coding)
     }
 
     /// Starts at a known position.
-    pub(in crate::sse) fn at(permit: Permit, (cursor, gap): Start, deflater: Option<&Arc<Deflater>>) -> Self {
-        Self::with(permit, Source::Ring(cursor), gap.map(Gap::encode), deflater)
+    pub(in crate::sse) fn at(permit: Permit, (cursor, gap): Start, coding: Coding) -> Self {
+        Self::with(permit, Source::Ring(cursor), gap.map(Gap::encode), coding)
     }
 
-    fn with(permit: Permit, source: Source, gap: Option<Bytes>, deflater: Option<&Arc<Deflater>>) -> Self {
-        let (ending, gzip) = (Arc::default(), deflater.map(Gzip::new));
+    fn with(permit: Permit, source: Source, gap: Option<Bytes>, coding: Coding) -> Self {
+        let ending = Arc::default();
         let ages = permit.0.config.max_age.as_ref().and_then(|ages| Instant::now().checked_add(ages.draw()));
-        Self::Polled(Box::new(Seat { permit, outlet: None, source, gzip, gap, ending, ages, end: None, member: None }))
+        Self::Polled(Box::new(Seat {
+            permit,
+            outlet: None,
+            source,
+            coding,
+            gap,
+            ending,
+            ages,
+            end: None,
+            member: None,
+        }))
     }
 
     /// Returns the length of what precedes the first event.
     pub(in crate::sse) fn head_len(&self) -> usize {
-        let Self::Polled(seat) = self else { return 0 };
-        seat.gzip.as_ref().map_or(0, Gzip::head_len)
+        if let Self::Polled(seat) = self { seat.coding.head_len() } else { 0 }
     }
 
     /// Takes the stream back from the hub, if the hub writes it.
@@ -138,13 +138,9 @@ impl EventStream for SeatState {
         self.detach();
         let Self::Polled(seat) = self else { return Poll::Ready(None) };
         let Some(frame) = ready!(seat.poll(cx)) else {
-            let retry = format!("retry: {}\n\n", seat.permit.0.config.retry.draw().as_millis());
-            let last = match &mut seat.gzip {
-                Some(gzip) => gzip.end(retry.as_bytes()),
-                None => retry.into(),
-            };
+            let last = seat.coding.end(seat.permit.0.config.retry.draw());
             *self = Self::Ended;
-            return Poll::Ready(Some(last));
+            return Poll::Ready(filled(last));
         };
         if let Some(member) = &mut seat.member {
             member.had_frame();
@@ -175,39 +171,9 @@ fn returned(sink: Option<Box<dyn ReaderSink>>) -> SeatState {
     })
 }
 
-/// Returns the bytes to send to this reader for a piece in its form.
-fn take(gzip: &mut Option<Gzip>, piece: Piece) -> Bytes {
-    if let Some((gzip, sum)) = gzip.as_mut().zip(piece.sum) {
-        gzip.add(sum);
-    }
-    piece.bytes
-}
-
-/// Returns the bytes to send to this reader for a text that no other reader gets.
-fn own(gzip: &mut Option<Gzip>, text: Bytes) -> Bytes {
-    let piece = match gzip {
-        Some(gzip) => gzip.deflater().deflate(&text),
-        None => Piece::plain(text),
-    };
-    take(gzip, piece)
-}
-
-fn form(gzip: &Option<Gzip>) -> Form {
-    if gzip.is_some() { Form::Gzip } else { Form::Plain }
-}
-
-/// Returns the length of a frame that may be replayed at once. A page is compressed in pieces, between which the task
-/// yields.
-fn frame_max(gzip: &Option<Gzip>) -> usize {
-    if gzip.is_some() { 16 << 10 } else { usize::MAX }
-}
-
-fn comment(gzip: &Option<Gzip>) -> Piece {
-    count(Counter::EventComments, 1);
-    match gzip {
-        Some(gzip) => gzip.deflater().comment(COMMENT),
-        None => Piece::plain(Bytes::from_static(COMMENT)),
-    }
+/// Returns the bytes, unless a framing has left all events out.
+fn filled(frame: Bytes) -> Option<Bytes> {
+    Some(frame).filter(|frame| !frame.is_empty())
 }
 
 impl Seat {
@@ -231,15 +197,18 @@ impl Seat {
             count(Counter::ReadersAged, 1);
             self.ending.set();
         }
-        let Self { permit: Permit(shared), source, gzip, gap, ending, ages, end, member, .. } = self;
-        if let Some(head) = gzip.as_mut().and_then(Gzip::begin) {
+        let Self { permit: Permit(shared), source, coding, gap, ending, ages, end, member, .. } = self;
+        if let Some(head) = coding.begin() {
             return Poll::Ready(Some(head));
         }
         loop {
             let is_ending = || ending.is_set() || shared.is_ending();
             let ends = is_ending();
             if let Some(gap) = gap.take() {
-                return Poll::Ready(Some(own(gzip, gap)));
+                if let Some(frame) = filled(coding.own(gap)) {
+                    return Poll::Ready(Some(frame));
+                }
+                continue;
             }
             let (head, started) = (shared.head(), shared.has_started());
             match source {
@@ -248,18 +217,29 @@ impl Seat {
                         return Poll::Ready(None);
                     }
                     if cursor.next < head {
-                        match shared.read(cursor, gzip.as_ref().map(Gzip::deflater)) {
-                            Read::Events(piece) => return Poll::Ready(Some(take(gzip, piece))),
-                            Read::Gap(missed) => return Poll::Ready(Some(own(gzip, missed.encode()))),
-                            Read::TooSlow => return Poll::Ready(shared.read_kept(cursor).map(|kept| own(gzip, kept))),
-                            Read::Nothing => {}
+                        let frame = match shared.read(cursor, coding.coder()) {
+                            Read::Events(piece) => Some(coding.take(piece)),
+                            Read::Gap(missed) => Some(coding.own(missed.encode())),
+                            Read::TooSlow => match shared.read_kept(cursor) {
+                                Some(kept) => Some(coding.own(kept)),
+                                None => return Poll::Ready(None),
+                            },
+                            Read::Nothing => None,
+                        };
+                        match frame {
+                            Some(frame) if frame.is_empty() => continue,
+                            Some(frame) => return Poll::Ready(Some(frame)),
+                            None => {}
                         }
                     }
                 }
                 // The reader reconnects and continues where it was.
                 Source::ReplayCursor(_) if ends => return Poll::Ready(None),
-                Source::ReplayCursor(replay_cursor) => match replay_cursor.poll(shared, cx, frame_max(gzip)) {
-                    Poll::Ready(CursorStep::Frame(frame)) => return Poll::Ready(Some(own(gzip, frame))),
+                Source::ReplayCursor(replay_cursor) => match replay_cursor.poll(shared, cx, coding.frame_max()) {
+                    Poll::Ready(CursorStep::Frame(frame)) => match filled(coding.own(frame)) {
+                        Some(frame) => return Poll::Ready(Some(frame)),
+                        None => continue,
+                    },
                     Poll::Ready(CursorStep::Ring((cursor, missed))) => {
                         *source = Source::Ring(cursor);
                         *gap = missed.map(Gap::encode);
@@ -277,8 +257,10 @@ impl Seat {
             match member.get_or_insert_with(join).wait(cx.waker(), news) {
                 Wait::Waits => return Poll::Pending,
                 Wait::Silent => {
-                    let comment = comment(gzip);
-                    return Poll::Ready(Some(take(gzip, comment)));
+                    let comment = coding.comment();
+                    if let Some(frame) = filled(coding.take(comment)) {
+                        return Poll::Ready(Some(frame));
+                    }
                 }
                 Wait::News => {}
                 Wait::Elsewhere => *member = None,
@@ -289,7 +271,7 @@ impl Seat {
 
 impl ReaderSink for Seat {
     fn send(&mut self, frames: &mut Frames) -> Outcome {
-        let Self { permit: Permit(shared), source: Source::Ring(cursor), gzip, .. } = self else {
+        let Self { permit: Permit(shared), source: Source::Ring(cursor), coding, .. } = self else {
             return Outcome::Returns;
         };
         let Some((outlet, chunked)) = &self.outlet else { return Outcome::Returns };
@@ -299,17 +281,19 @@ impl ReaderSink for Seat {
         // Events that are sent during the pass are left to the next pass, so that no reader delays the others.
         let (head, mut outcome) = (shared.head(), Outcome::Idle);
         while cursor.next < head {
-            let sent = match shared.read_shared(cursor, gzip.as_ref().map(Gzip::deflater), frames) {
+            let sent = match shared.read_shared(cursor, coding.coder(), frames) {
                 Read::Events(()) => {
-                    let frame = frames.of(form(gzip));
-                    if let Some((gzip, sum)) = gzip.as_mut().zip(frame.piece.sum) {
-                        gzip.add(sum);
+                    let frame = frames.of(coding.coder().form());
+                    if frame.piece.bytes.is_empty() {
+                        // The framing has left all of them out.
+                        continue;
                     }
+                    coding.add(&frame.piece);
                     outlet.send(frame.bytes(*chunked))
                 }
                 Read::Gap(missed) => {
-                    let gap = own(gzip, missed.encode());
-                    outlet.send(&if *chunked { sinks::chunk(&gap) } else { gap })
+                    let gap = coding.own(missed.encode());
+                    outlet.send(&if *chunked && !gap.is_empty() { sinks::chunk(&gap) } else { gap })
                 }
                 Read::TooSlow => return Outcome::Returns,
                 Read::Nothing => break,
@@ -324,9 +308,12 @@ impl ReaderSink for Seat {
 
     fn send_comment(&mut self, frames: &mut Frames) -> Outcome {
         let Some((outlet, chunked)) = &self.outlet else { return Outcome::Returns };
-        let (frame, comment) = (frames.of(form(&self.gzip)), comment(&self.gzip));
+        let (frame, comment) = (frames.of(self.coding.coder().form()), self.coding.comment());
+        if comment.bytes.is_empty() {
+            return Outcome::Idle;
+        }
         frame.set(u64::MAX, u64::MAX, comment.clone());
-        take(&mut self.gzip, comment);
+        self.coding.add(&comment);
         match outlet.send(frame.bytes(*chunked)) {
             Sent::All => Outcome::Sent,
             Sent::Waits | Sent::Failed => Outcome::Returns,

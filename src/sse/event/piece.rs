@@ -2,13 +2,6 @@
 
 use bytes::Bytes;
 
-/// The form of a reader's events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sse) enum Form {
-    Plain,
-    Gzip,
-}
-
 /// Events, or a text, in the form that a reader gets.
 #[derive(Clone, Debug, Default)]
 pub(in crate::sse) struct Piece {

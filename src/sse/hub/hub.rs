@@ -8,9 +8,9 @@ use http::{Request, Response};
 use super::builder::HubBuilder;
 use super::request;
 use crate::body::event_body::EventBody;
-use crate::sse::body::SeatState;
+use crate::sse::body::{Coding, SeatState};
 use crate::sse::error::{SendError, SubscribeError};
-use crate::sse::event::{Deflater, Event, EventId};
+use crate::sse::event::{Event, EventId};
 use crate::sse::log::{Log, Sink};
 use crate::sse::ring::{HubShared, LagPolicy};
 use crate::sse::stats::HubStats;
@@ -148,7 +148,7 @@ impl Hub {
         HubBuilder::new()
     }
 
-    fn shared(&self) -> &Arc<HubShared> {
+    pub(super) fn shared(&self) -> &Arc<HubShared> {
         &self.0.shared
     }
 
@@ -204,8 +204,10 @@ impl Hub {
     /// The response is `503 Service Unavailable` with `Retry-After` if the maximum number of
     /// [subscribers](HubBuilder::subscribers) is reached, or the hub is closed.
     pub fn subscribe<B>(&self, request: &Request<B>) -> Response<EventBody> {
-        request::answer(self.shared(), request.method(), request.uri(), request.headers(), |last, gzip| {
-            self.seat(last, self.shared().deflater.as_ref().filter(|_| gzip))
+        let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+        let gzip = request::accepts_gzip(&self.shared().config, headers);
+        request::answer(self.shared(), method, uri, headers, gzip, |last| {
+            self.seat(last, Coding::gzip(self.shared().deflater.as_ref().filter(|_| gzip)))
         })
     }
 
@@ -216,7 +218,7 @@ impl Hub {
     ///
     /// Fails if the maximum number of subscribers is reached, or the hub is closed.
     pub fn subscribe_from(&self, last: Option<&str>) -> Result<EventBody, SubscribeError> {
-        self.seat(last, None).map(EventBody::new)
+        self.seat(last, Coding::Plain).map(EventBody::new)
     }
 
     /// Returns the id of the newest event, for a reader that subscribes with it later and misses no event sent
@@ -239,10 +241,10 @@ impl Hub {
         self.shared().newest().to_string()
     }
 
-    fn seat(&self, last: Option<&str>, deflater: Option<&Arc<Deflater>>) -> Result<SeatState, SubscribeError> {
+    pub(super) fn seat(&self, last: Option<&str>, coding: Coding) -> Result<SeatState, SubscribeError> {
         let permit = self.shared().enter()?;
         let last = last.filter(|id| request::is_id(self.shared(), id));
-        Ok(SeatState::new(permit, self.0.log.as_ref(), last, deflater))
+        Ok(SeatState::new(permit, self.0.log.as_ref(), last, coding))
     }
 
     /// Ends all streams after the events sent before; later sends fail.

@@ -11,7 +11,7 @@ use super::request::{self, Last};
 use crate::body::event_body::EventBody;
 use crate::counters::{Counter, count};
 use crate::spread::{Draws, Spread};
-use crate::sse::body::SeatState;
+use crate::sse::body::{Coding, SeatState};
 use crate::sse::error::{SendError, SubscribeError};
 use crate::sse::event::{Event, EventId, Gap, finish};
 use crate::sse::ring::{HubShared, Keeper};
@@ -59,7 +59,7 @@ impl KeptHub {
         let permit = self.0.enter()?;
         let deflater = self.0.deflater.as_ref().filter(|_| gzip);
         let start = self.0.begin_at(next, has_expired.then(|| Gap::expired(None)));
-        Ok(KeptReader(SeatState::at(permit, start, deflater)))
+        Ok(KeptReader(SeatState::at(permit, start, Coding::gzip(deflater))))
     }
 }
 

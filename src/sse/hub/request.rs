@@ -18,16 +18,15 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Disables response buffering in nginx and compatible proxies.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Answers a request for the events of the hub `shared`. `subscribe` returns the reader behind an id, compressed or
-/// not.
+/// Answers a request for the events of the hub `shared`, compressed or not. `subscribe` returns the reader behind an id.
 pub(super) fn answer(
     shared: &HubShared,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-    subscribe: impl FnOnce(Option<&str>, bool) -> Result<SeatState, SubscribeError>,
+    gzip: bool,
+    subscribe: impl FnOnce(Option<&str>) -> Result<SeatState, SubscribeError>,
 ) -> Response<EventBody> {
-    let gzip = accepts_gzip(&shared.config, headers);
     let seat = match method {
         &Method::HEAD => SeatState::Ended,
         _ => {
@@ -36,7 +35,7 @@ pub(super) fn answer(
                 shared.bad_id();
             }
             let last = if let Last::Id(id) = &last { Some(&**id) } else { None };
-            match subscribe(last, gzip) {
+            match subscribe(last) {
                 Ok(seat) => seat,
                 Err(_) => return refusal(&shared.config.retry),
             }

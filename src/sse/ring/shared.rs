@@ -19,7 +19,7 @@ use super::ring::{Name, ResumePlace, Ring};
 use super::state::{Config, Cursor, Found, HubState, LagPolicy, Read};
 use crate::counters::{Counter, count};
 use crate::sse::error::{SendError, SubscribeError};
-use crate::sse::event::{Deflater, Event, EventId, Form, Gap, Piece, check_id, finish};
+use crate::sse::event::{Coder, Deflater, Event, EventId, Gap, Piece, check_id, finish};
 use crate::sse::stats::HubStats;
 use crate::sse::wake::{Frames, Groups};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -279,9 +279,9 @@ impl HubShared {
         (Cursor { next, catch_up: state.ring.head(), forgets: state.ring.forgets() }, gap)
     }
 
-    /// Returns the next events of a reader, compressed if it has a `deflater`.
-    pub(in crate::sse) fn read(&self, cursor: &mut Cursor, deflater: Option<&Deflater>) -> Read<Piece> {
-        let read = self.read_silently(cursor, deflater);
+    /// Returns the next events of a reader, in the form that `coder` makes.
+    pub(in crate::sse) fn read(&self, cursor: &mut Cursor, coder: Coder<'_>) -> Read<Piece> {
+        let read = self.read_silently(cursor, coder);
         if self.waits_for_readers() {
             self.room.notify_waiters();
         }
@@ -289,13 +289,13 @@ impl HubShared {
     }
 
     /// As [`read`](Self::read), without a notification of the senders that wait for readers.
-    fn read_silently(&self, cursor: &mut Cursor, deflater: Option<&Deflater>) -> Read<Piece> {
-        let form = if deflater.is_some() { Form::Gzip } else { Form::Plain };
+    fn read_silently(&self, cursor: &mut Cursor, coder: Coder<'_>) -> Read<Piece> {
+        let from = cursor.next;
         let waits = self.waits_for_readers();
         let (read, delivered, dropped) = {
             let mut state = self.state();
             let before = cursor.next;
-            let counts = state.read(&self.config, cursor, form);
+            let counts = state.read(&self.config, cursor, coder.form());
             if waits && before != cursor.next {
                 state.ring.move_reader(Some(before), Some(cursor.next));
             }
@@ -307,21 +307,17 @@ impl HubShared {
         if dropped > 0 {
             count(Counter::EventsDropped, dropped);
         }
-        read.map(|found| match (found, deflater) {
+        read.map(|found| match (found, coder) {
+            (Found::Plain(frame), Coder::Framed(framed)) => Piece::plain(framed.shared((from, cursor.next), &frame)),
             (Found::Plain(frame), _) => Piece::plain(frame),
-            (Found::Gzip(range, parts), Some(deflater)) => deflater.join(range, &parts),
-            (Found::Gzip(..), None) => unreachable!("the form is gzip only with a deflater"),
+            (Found::Gzip(range, parts), Coder::Gzip(deflater)) => deflater.join(range, &parts),
+            (Found::Gzip(..), _) => unreachable!("the form is gzip only with a deflater"),
         })
     }
 
     /// As [`read`](Self::read), for many readers: those of one form at one position find the frame in `frames`, unlocked.
-    pub(in crate::sse) fn read_shared(
-        &self,
-        cursor: &mut Cursor,
-        deflater: Option<&Deflater>,
-        frames: &mut Frames,
-    ) -> Read<()> {
-        let form = if deflater.is_some() { Form::Gzip } else { Form::Plain };
+    pub(in crate::sse) fn read_shared(&self, cursor: &mut Cursor, coder: Coder<'_>, frames: &mut Frames) -> Read<()> {
+        let form = coder.form();
         let in_time = || self.head() - cursor.next <= self.config.queue && !self.waits_for_readers();
         if let Some(to) = frames.of(form).starting_at(cursor.next).filter(|_| in_time()) {
             self.delivered.fetch_add(to - cursor.next, Ordering::Relaxed);
@@ -330,7 +326,7 @@ impl HubShared {
             return Read::Events(());
         }
         let from = cursor.next;
-        let read = self.read_silently(cursor, deflater);
+        let read = self.read_silently(cursor, coder);
         if self.waits_for_readers() {
             frames.note_advance(&self.room);
         }

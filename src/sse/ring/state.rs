@@ -127,7 +127,7 @@ impl HubState {
         }
         let from = cursor.next;
         let found = match form {
-            Form::Plain => {
+            Form::Plain | Form::Framed(_) => {
                 let (frame, to) = self.ring.frame(from);
                 cursor.next = to;
                 Found::Plain(frame)

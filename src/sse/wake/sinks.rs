@@ -229,6 +229,8 @@ pub(in crate::sse) enum News {
 pub(in crate::sse) struct Frames {
     plain: LastFrame,
     gzip: LastFrame,
+    /// By the addresses of the framings.
+    framed: Vec<(usize, LastFrame)>,
     /// Notified after each step, if senders wait for readers.
     moved: Option<Arc<Notify>>,
 }
@@ -245,6 +247,13 @@ impl Frames {
         match form {
             Form::Plain => &mut self.plain,
             Form::Gzip => &mut self.gzip,
+            Form::Framed(framing) => {
+                let at = self.framed.iter().position(|(found, _)| *found == framing).unwrap_or_else(|| {
+                    self.framed.push((framing, LastFrame::default()));
+                    self.framed.len() - 1
+                });
+                &mut self.framed[at].1
+            }
         }
     }
 
@@ -274,7 +283,8 @@ impl LastFrame {
 
     /// Returns the bytes of the frame, with the framing of HTTP/1.1 or without any.
     pub(in crate::sse) fn bytes(&mut self, chunked: bool) -> &Bytes {
-        if !chunked {
+        // An empty chunk would end the body.
+        if !chunked || self.piece.bytes.is_empty() {
             return &self.piece.bytes;
         }
         if self.chunk.is_empty() {

@@ -104,7 +104,7 @@ enum Ended {
 /// simulated connection, until the server has closed its socket or the client is gone.
 ///
 /// The kernel does not tell whether the server has closed or reset a socket of Unix domain. A client that does not take the
-/// last bytes within [`STUCK`] is reset.
+/// last bytes within 30 s is reset.
 pub async fn pump(kernel: UnixStream, sim: Socket) {
     // Its own buffer takes what the server sends without limit otherwise.
     let _ = set_socket_send_buffer_size(&kernel, PIECE);
