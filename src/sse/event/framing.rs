@@ -1,4 +1,4 @@
-//! Events in other framings than that of the HTML standard, made once for all readers of a framing.
+//! Events in other framings than that of the HTML standard, made once for all readers at the same position.
 
 use std::fmt;
 use std::time::Duration;
@@ -35,7 +35,8 @@ pub trait Framing: fmt::Debug + Send + Sync + 'static {
     fn content_type(&self) -> HeaderValue;
 
     /// Appends the form of an event to `to`: nothing if readers do not get it. `retry` and `comment` of the event are
-    /// `None`. The events of the hub itself are named `gap` and have no id, see [`Hub`](crate::sse::Hub#gaps).
+    /// `None`. The events of the hub itself are named `gap` and have no id, see [`Hub`](crate::sse::Hub#gaps). Called
+    /// under a lock of the framing: it must not block, nor poll a body of the same `FramedHub`.
     fn frame(&self, event: EventParts<'_>, to: &mut Vec<u8>);
 
     /// Returns the bytes that keep an idle connection alive; none by default. They stand between two events.

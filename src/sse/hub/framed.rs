@@ -11,7 +11,8 @@ use crate::sse::body::Coding;
 use crate::sse::error::SubscribeError;
 use crate::sse::event::{Framed, Framing};
 
-/// The events of a [`Hub`] in another [`Framing`], from [`Hub::framed`]. Clones share the framed events.
+/// The events of a [`Hub`] in another [`Framing`], from [`Hub::framed`]. Clones share the last framed events, so that
+/// readers at the same position need them framed once.
 ///
 /// Its readers are readers of the hub, in every other respect: ids and replay, slow readers and their gaps, limits, ages
 /// and statistics are the same, and the same pass writes to them. Events are not compressed.
