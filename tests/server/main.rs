@@ -17,8 +17,6 @@ mod limits;
 mod listeners;
 mod memory;
 mod over;
-#[cfg(all(tls, feature = "sse"))]
-mod sealed;
 mod serve;
 mod smuggling;
 mod takeover;

@@ -1,6 +1,8 @@
 //! The same bytes on the wire, whether the server or hyper writes the bodies of responses.
 
 mod flush;
+#[cfg(all(tls, feature = "sse"))]
+mod sealed;
 
 use std::convert::Infallible;
 use std::io;
