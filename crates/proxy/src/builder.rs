@@ -114,7 +114,8 @@ impl ProxyBuilder {
     }
 
     /// Sets the time limit for connecting, including the [PROXY header](Self::proxy_protocol) and the TLS handshake;
-    /// 5 s by default.
+    /// 5 s by default. Requests that wait until another has connected by HTTP/2, and the SETTINGS of the upstream have
+    /// arrived, wait for the same time at most.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.options.connect_timeout = limit;
         self

@@ -199,7 +199,7 @@ impl ProxyShared {
         let mut connecting = None;
         if self.origin.expects_http2() {
             // All requests wait for the same connection.
-            let turn = timeout(self.origin.limit, http2.connecting()).await.map_err(|_| RequestFailure::Timeout)?;
+            let turn = http2.connecting(self.origin.limit).await.ok_or(RequestFailure::Timeout)?;
             if let Some(sender) = http2.current(self.options.age) {
                 return Ok((UpstreamLink::Http2(sender), true));
             }
@@ -210,12 +210,11 @@ impl ProxyShared {
         let (stream, is_http2) = self.origin.connect(false, header).await?;
         let link = match is_http2 {
             true => {
-                let begun = http2.begin(stream, self.options.heads.bytes).await;
+                let begun = http2.begin(stream, self.options.heads.bytes, connecting).await;
                 UpstreamLink::Http2(begun.map_err(RequestFailure::Upstream)?)
             }
             false => UpstreamLink::Http1(self.begin(stream)),
         };
-        drop(connecting);
         Ok((link, false))
     }
 

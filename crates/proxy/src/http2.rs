@@ -13,11 +13,12 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::sync::{MutexGuard, Semaphore};
-use tokio::time::Instant;
+use tokio::sync::{OwnedMutexGuard, Semaphore};
+use tokio::time::{Instant, timeout};
 
 use super::gate::RequestPlace;
 use super::request_body::OutBody;
+use super::settled::Settled;
 
 /// Bytes of a response that are read ahead of the client.
 const WIDE: u32 = 4 << 20;
@@ -32,7 +33,8 @@ const ALL_WINDOWS: u32 = i32::MAX as u32;
 const PING: Duration = Duration::from_secs(20);
 
 /// Maximum number of requests on a connection whose SETTINGS have not arrived. The upstream would refuse requests above
-/// its limit.
+/// its limit. Further requests wait for their [`Turn`], not in hyper: hyper drops a request that waits for a stream when
+/// the upstream announces the end of the connection, and does not tell whether it was sent.
 const AT_FIRST: usize = 1;
 
 #[derive(Clone)]
@@ -80,21 +82,42 @@ pub(crate) struct Http2 {
     /// Bytes of a response that are read ahead of the client.
     window: u32,
     current: Arc<Mutex<Current>>,
-    connecting: tokio::sync::Mutex<()>,
+    connecting: Arc<tokio::sync::Mutex<()>>,
 }
+
+/// The turn of a request to connect, up to the SETTINGS of the upstream.
+pub(crate) type Turn = OwnedMutexGuard<()>;
 
 #[derive(Default)]
 struct Current {
     sender: Option<Sender>,
+    /// The connection whose SETTINGS have not arrived, with the turn of its first request.
+    begins: Option<(u64, Turn)>,
     /// Number of the last connection.
     last: u64,
 }
 
-/// Forgets a connection when its task ends. hyper gives back a request that it has not taken only when all senders of
-/// the connection are dropped.
+/// Forgets a connection when its task or its stream ends. hyper gives back a request that it has not taken only when all
+/// senders of the connection are dropped.
 struct Ends {
     current: Arc<Mutex<Current>>,
     number: u64,
+}
+
+impl Ends {
+    /// Lets other requests use the connection, whose SETTINGS have arrived. Returns `false` if its sender is not known
+    /// yet.
+    fn settle(&self) -> bool {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = current.sender.as_ref().is_some_and(|sender| sender.number == self.number);
+        if !is_known && current.begins.as_ref().is_some_and(|(number, _)| *number == self.number) {
+            return false;
+        }
+        let begun = current.settle(self.number);
+        drop(current);
+        drop(begun);
+        true
+    }
 }
 
 impl Drop for Ends {
@@ -104,33 +127,54 @@ impl Drop for Ends {
 }
 
 fn forget(current: &Mutex<Current>, number: u64) {
-    let forgotten =
-        current.lock().unwrap_or_else(PoisonError::into_inner).sender.take_if(|current| current.number == number);
+    let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
+    let forgotten = current.sender.take_if(|current| current.number == number);
+    let begun = current.settle(number);
+    drop(current);
     // Dropped without the lock, because dropping the last sender wakes a request.
-    drop(forgotten);
+    drop((forgotten, begun));
+}
+
+impl Current {
+    /// Returns the turn of the request that has begun this connection, if its SETTINGS have not arrived.
+    fn settle(&mut self, number: u64) -> Option<Turn> {
+        self.begins.take_if(|(begun, _)| *begun == number).map(|(_, turn)| turn)
+    }
 }
 
 impl Http2 {
     fn new(window: u32) -> Self {
-        Self { window, current: Arc::default(), connecting: tokio::sync::Mutex::default() }
+        Self { window, current: Arc::default(), connecting: Arc::default() }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Current> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the connection, if it is not older than `age`.
+    /// Returns the connection, if its SETTINGS have arrived and it is not older than `age`.
     pub(crate) fn current(&self, age: Duration) -> Option<Sender> {
-        self.lock().sender.clone().filter(|current| !current.sender.is_closed() && current.since.elapsed() < age)
+        let current = self.lock();
+        if current.begins.is_some() {
+            return None;
+        }
+        current.sender.clone().filter(|current| !current.sender.is_closed() && current.since.elapsed() < age)
     }
 
-    /// Waits until no other request is connecting. The caller then checks whether there is a connection.
-    pub(crate) async fn connecting(&self) -> MutexGuard<'_, ()> {
-        self.connecting.lock().await
+    /// Waits until no other request is connecting, at most for `limit`. The caller then checks whether there is a
+    /// connection.
+    pub(crate) async fn connecting(&self, limit: Duration) -> Option<Turn> {
+        let turn = timeout(limit, Arc::clone(&self.connecting).lock_owned()).await;
+        if turn.is_err() {
+            // An upstream that sends no SETTINGS would keep all requests waiting.
+            let begun = self.lock().begins.as_ref().map(|(number, _)| *number);
+            begun.into_iter().for_each(|number| self.forget(number));
+        }
+        turn.ok()
     }
 
-    /// Begins to use a connection for all requests. `head` is the maximum size of the head of a response.
-    pub(crate) async fn begin<S>(&self, stream: S, head: usize) -> hyper::Result<Sender>
+    /// Begins to use a connection for all requests, which wait for the `turn` until its SETTINGS have arrived. `head` is
+    /// the maximum size of the head of a response.
+    pub(crate) async fn begin<S>(&self, stream: S, head: usize, turn: Option<Turn>) -> hyper::Result<Sender>
     where
         S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     {
@@ -139,20 +183,31 @@ impl Http2 {
         builder.max_header_list_size(head.try_into().unwrap_or(u32::MAX));
         builder.initial_max_send_streams(AT_FIRST);
         builder.timer(TokioTimer::new()).keep_alive_interval(PING);
+        let number = self.number(turn);
+        let ends = Ends { current: Arc::clone(&self.current), number };
+        let stream = Settled::new(stream, move || ends.settle());
         let (sender, connection) = builder.handshake(stream).await?;
-        let mut current = self.lock();
-        current.last += 1;
-        let sender = Sender { sender, number: current.last, since: Instant::now() };
-        let last = current.sender.replace(sender.clone());
-        drop(current);
+        let sender = Sender { sender, number, since: Instant::now() };
+        let last = self.lock().sender.replace(sender.clone());
         drop(last);
-        let ends = Ends { current: Arc::clone(&self.current), number: sender.number };
+        let ends = Ends { current: Arc::clone(&self.current), number };
         tokio::spawn(async move {
             let _ends = ends;
             // The requests return its error.
             let _ = connection.await;
         });
         Ok(sender)
+    }
+
+    /// Returns the number of a connection that begins.
+    fn number(&self, turn: Option<Turn>) -> u64 {
+        let mut current = self.lock();
+        current.last += 1;
+        let number = current.last;
+        if let Some(turn) = turn {
+            current.begins = Some((number, turn));
+        }
+        number
     }
 
     /// Makes the next request open a connection if this one is current. Requests in progress keep theirs.

@@ -51,6 +51,7 @@
 //  http1         one connection, polled by the request that uses it
 //  chunked       decodes a chunked body
 //  http2         the connections that all requests share
+//  settled       reports when an HTTP/2 connection has its settings
 //  pool          idle connections
 //  body          the body of a response: frames of hyper, or of the connection, or moved from the socket
 //  tunnel        connections that have changed their protocol
@@ -80,6 +81,7 @@ mod request_body;
 mod scan;
 #[cfg(feature = "__tls")]
 mod secure;
+mod settled;
 mod state;
 mod stream;
 mod tunnel;

@@ -91,7 +91,8 @@ use millstream::sse::KeepAlive;
 ///
 /// - It was certainly not processed: hyper has not begun to send it, or an upstream of HTTP/2 refused its stream or
 ///   ended the connection without it ([RFC 9113 §8.7](https://www.rfc-editor.org/rfc/rfc9113#section-8.7)). At most 16
-///   times after connections of HTTP/2 that end, else 4 times.
+///   times after connections of HTTP/2 that end, else 4 times. If the connection ends while a request waits because the
+///   upstream allows no more streams, it is not certain, because hyper does not tell whether it has sent the request.
 /// - A kept connection or its stream fails before the head of the response is complete, and the request is idempotent
 ///   ([RFC 9110 §9.2.2](https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2)). Once.
 ///

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::poll_immediate;
 use millstream::internal::socket::SocketFacts;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -137,8 +138,12 @@ pub async fn pump(kernel: UnixStream, sim: Socket) {
             tokio::pin!(up, down);
             tokio::select! {
                 biased;
-                // A server that closes with unread bytes resets the connection.
-                ended = &mut down => ended == Ended::CannotRead,
+                ended = &mut down => {
+                    // What the client sent before its reset is received nevertheless, as far as there is room.
+                    let _ = poll_immediate(&mut up).await;
+                    // A server that closes with unread bytes resets the connection.
+                    ended == Ended::CannotRead
+                }
                 ended = &mut up => match ended {
                     Ended::Whole => down.await == Ended::CannotRead,
                     Ended::CannotRead => false,

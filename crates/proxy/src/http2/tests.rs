@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 async fn a_host_that_vanishes_is_noticed() {
     let (ours, mut theirs) = duplex(1 << 16);
     let http2 = Http2::new(WIDE);
-    let Ok(sender) = http2.begin(TokioIo::new(ours), 1000).await else { panic!("no connection") };
+    let Ok(sender) = http2.begin(TokioIo::new(ours), 1000, None).await else { panic!("no connection") };
     // Settings and their acknowledgement, and no more.
     theirs.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0]).await.unwrap();
     let swallowing = tokio::spawn(async move { theirs.read_to_end(&mut Vec::new()).await });
@@ -36,7 +36,7 @@ async fn comes_true(holds: impl Fn() -> bool) -> bool {
 async fn a_request_that_waits_keeps_no_sender() {
     let (ours, _theirs) = duplex(1 << 16);
     let http2 = Http2::new(WIDE);
-    let Ok(sender) = http2.begin(TokioIo::new(ours), 1000).await else { panic!("no connection") };
+    let Ok(sender) = http2.begin(TokioIo::new(ours), 1000, None).await else { panic!("no connection") };
     let number = sender.number;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let request = Request::get("http://mill/").body(OutBody::empty()).unwrap();
@@ -53,7 +53,7 @@ async fn a_request_that_waits_keeps_no_sender() {
 async fn a_connection_that_ends_leaves_no_sender() {
     let (ours, theirs) = duplex(1 << 16);
     let http2 = Http2::new(WIDE);
-    assert!(http2.begin(TokioIo::new(ours), 1000).await.is_ok());
+    assert!(http2.begin(TokioIo::new(ours), 1000, None).await.is_ok());
     assert!(http2.lock().sender.is_some());
     drop(theirs);
     assert!(comes_true(|| http2.lock().sender.is_none()).await);
@@ -65,7 +65,7 @@ async fn a_request_that_fails_late_gives_up_its_own_connection() {
     let mut connections = Vec::new();
     for _ in 0..2 {
         let (ours, theirs) = duplex(1 << 16);
-        let Ok(sender) = http2.begin(TokioIo::new(ours), 1000).await else { panic!("no connection") };
+        let Ok(sender) = http2.begin(TokioIo::new(ours), 1000, None).await else { panic!("no connection") };
         connections.push((sender.number, theirs));
     }
     http2.forget(connections[0].0);

@@ -12,6 +12,7 @@ mod kept;
 mod limits;
 mod passing;
 mod proxy_protocol;
+mod settings;
 mod shared;
 mod tls;
 mod tokens;

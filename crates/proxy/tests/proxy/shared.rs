@@ -7,24 +7,24 @@ use http_body_util::Empty;
 use super::*;
 
 const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub(super) const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const GOAWAY: u8 = 7;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(super) const END_STREAM: u8 = 1;
+pub(super) const END_HEADERS: u8 = 4;
 /// In settings.
 const ACK: u8 = 1;
 
 const REFUSED_STREAM: u8 = 7;
 
 /// `:status: 200` and `content-length: 0`, by HPACK.
-const EMPTY: &[u8] = &[0x88, 0x0f, 13, 1, b'0'];
+pub(super) const EMPTY: &[u8] = &[0x88, 0x0f, 13, 1, b'0'];
 
 /// The upstream's end of a connection.
-struct Frames {
+pub(super) struct Frames {
     stream: TcpStream,
     /// Data of the requests, in the order of arrival.
     data: Vec<u8>,
@@ -33,20 +33,27 @@ struct Frames {
 }
 
 impl Frames {
-    /// With windows of 1 MiB, for each stream and for all.
-    async fn begin(mut stream: TcpStream) -> Self {
+    /// Without settings, behind the preface of the proxy.
+    pub(super) async fn silent(mut stream: TcpStream) -> Self {
         stream.read_exact(&mut [0; 24]).await.unwrap();
-        let mut this = Self { stream, data: Vec::new(), window: 0 };
+        Self { stream, data: Vec::new(), window: 0 }
+    }
+
+    /// With windows of 1 MiB, for each stream and for all.
+    pub(super) async fn begin(stream: TcpStream) -> Self {
+        let mut this = Self::silent(stream).await;
         this.send(SETTINGS, 0, 0, &[0, 4, 0, 16, 0, 0]).await;
         this.send(WINDOW_UPDATE, 0, 0, &[0, 16, 0, 0]).await;
         this
     }
 
-    /// Sends a frame. The proxy may have left.
+    /// Sends bytes. The proxy may have left.
+    pub(super) async fn send_all(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes).await;
+    }
+
     async fn send(&mut self, kind: u8, flags: u8, id: u32, payload: &[u8]) {
-        let len = (payload.len() as u32).to_be_bytes();
-        let head = [&len[1..], &[kind, flags], &id.to_be_bytes()].concat();
-        let _ = self.stream.write_all(&[&head, payload].concat()).await;
+        self.send_all(&frame(kind, flags, id, payload)).await;
     }
 
     /// Returns the kind and the stream of the next frame that is one of a stream; `None` at the end.
@@ -78,7 +85,7 @@ impl Frames {
     }
 
     /// Returns the stream of the next request that is complete, and its body, if no other has one; `None` at the end.
-    async fn request(&mut self) -> Option<(u32, Vec<u8>)> {
+    pub(super) async fn request(&mut self) -> Option<(u32, Vec<u8>)> {
         loop {
             match self.read().await? {
                 (DATA | HEADERS, flags, id) if flags & END_STREAM != 0 => {
@@ -98,13 +105,18 @@ impl Frames {
         self.send(RST_STREAM, 0, id, &[0, 0, 0, REFUSED_STREAM]).await;
     }
 
-    async fn answer(&mut self, id: u32) {
+    pub(super) async fn answer(&mut self, id: u32) {
         self.send(HEADERS, END_STREAM | END_HEADERS, id, EMPTY).await;
     }
 }
 
+pub(super) fn frame(kind: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u8> {
+    let len = (payload.len() as u32).to_be_bytes();
+    [&len[1..], &[kind, flags], &id.to_be_bytes(), payload].concat()
+}
+
 /// Sends a request with a body, and returns the status of its response.
-async fn ask(addr: SocketAddr, method: &str, body: &[u8]) -> u16 {
+pub(super) async fn ask(addr: SocketAddr, method: &str, body: &[u8]) -> u16 {
     let mut client = Raw::connect(addr).await;
     client.send(format!("{method} / HTTP/1.1\r\nHost: mill\r\nContent-Length: {}\r\n\r\n", body.len())).await;
     client.send(body).await;

@@ -109,7 +109,7 @@ impl Ask {
 
     fn judge_times(&self, world: &World, got: &Got) -> Option<&'static str> {
         let (terms, Target { kind, millis, .. }) = (&world.terms, self.target);
-        let waits = if terms.is_scarce() { terms.queue.1 } else { 0 };
+        let waits = if world.may_wait(got.began, got.head) { terms.queue.1 } else { 0 };
         // A connection that is cut is replaced, or its request is answered late.
         let is_hindered = self.is_failed_by_upstream(world, got.began, got.head);
         let again = if is_hindered { terms.connect + terms.timeout } else { 0 };
@@ -121,7 +121,8 @@ impl Ask {
         if got.head > got.sent + waits + takes + again + LATE {
             return Some("a late answer");
         }
-        if got.status == 504 && got.head < got.began + terms.timeout.min(terms.connect) {
+        let least = if is_hindered { terms.timeout.min(terms.connect) } else { terms.timeout };
+        if got.status == 504 && got.head < got.began + least {
             return Some("an early end of the time for a head");
         }
         if kind == Kind::Stall && got.tag.is_some() && !self.is_failed_by_upstream(world, got.began, got.end) {
@@ -161,14 +162,11 @@ impl Ask {
 
     /// Returns whether an error of the proxy is right.
     fn may_fail_with(&self, world: &World, got: &Got) -> bool {
-        let terms = &world.terms;
         let is_hindered = self.is_failed_by_upstream(world, got.began, got.head);
         match (got.status, self.target.kind) {
             (503, _) if got.is_open => world.may_be_open(got.began),
-            (503, _) => terms.is_scarce(),
+            (503, _) => world.may_refuse(got.began, got.head),
             (504, Kind::Silent) | (502, Kind::Cut | Kind::Garbage) => true,
-            // The connection ends while the upload goes on.
-            (502, Kind::Early) => true,
             (502 | 504, _) => is_hindered,
             _ => false,
         }

@@ -8,12 +8,16 @@ use testkit::sim::{Dice, Ended, Head, Pace, Socket, Wire, bytes_of};
 use tokio::time::{sleep, timeout};
 
 use crate::ask::{Ask, Got};
+use crate::crowd::Asking;
 use crate::script::{Kind, Target};
 use crate::terms::profile;
 use crate::world::World;
 
 /// Shorter than the time after which the server closes an idle connection.
 const PAUSE: u64 = 20_000;
+/// Pieces of an upload that HTTP/1 refuses early, a millisecond apart. Some arrive together with the refusal and the reset
+/// behind it, so that the proxy's write fails before it has read the refusal.
+const DRIPS: usize = 400;
 
 pub(crate) async fn pause(dice: &mut Dice, longest: u64) {
     sleep(Duration::from_millis(dice.of_any_size(1..=longest))).await;
@@ -149,6 +153,8 @@ async fn exchange(talk: &mut Talk, dice: &mut Dice) -> bool {
 
 /// Sends a request, or a part of it, and leaves.
 async fn leave(talk: &mut Talk, ask: &Ask, dice: &mut Dice) {
+    let world = Arc::clone(&talk.world);
+    let _asking = Asking::begin(&world);
     let mut bytes = ask.head();
     bytes.extend(&ask.body);
     let most = if dice.chance(50) { bytes.len() as u64 } else { dice.of_any_size(1..=bytes.len() as u64) };
@@ -165,17 +171,25 @@ impl Talk {
     async fn ask(&mut self, ask: &Ask, dice: &mut Dice) -> bool {
         let world = Arc::clone(&self.world);
         let link = self.wire.io.link();
+        let _asking = Asking::begin(&world);
         let began = world.net.now();
         world.net.note(link, &format!("{} {}", ask.method(), ask.target.path()), ask.body.len() as u64);
         let is_quick = dice.chance(60);
+        let drips = ask.target.kind == Kind::Early && !world.terms.is_http2 && dice.chance(70);
         let mut lost = self.wire.send(&ask.head()).await.is_err();
         let mut rest = &ask.body[..];
         while !rest.is_empty() && !lost {
-            let most = if is_quick { rest.len() as u64 } else { dice.of_any_size(1..=rest.len() as u64) };
+            let most = match (drips, is_quick) {
+                (true, _) => ask.body.len().div_ceil(DRIPS).min(rest.len()) as u64,
+                (_, true) => rest.len() as u64,
+                (..) => dice.of_any_size(1..=rest.len() as u64),
+            };
             let (piece, left) = rest.split_at(most as usize);
             rest = left;
             lost = self.wire.send(piece).await.is_err();
-            if !is_quick && rest.len() < 4_000 && dice.chance(20) {
+            if drips {
+                sleep(Duration::from_millis(1)).await;
+            } else if !is_quick && rest.len() < 4_000 && dice.chance(20) {
                 pause(dice, 500).await;
             }
         }

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use crate::ask::{Ask, Got};
 use crate::client1::{connect, pause};
+use crate::crowd::Asking;
 use crate::script::Kind;
 use crate::upstream2::{read, send_all};
 use crate::world::World;
@@ -72,6 +73,7 @@ async fn ask_all(world: &World, link: u64, sender: SendRequest<Bytes>, dice: &mu
 }
 
 async fn ask(world: &World, link: u64, sender: SendRequest<Bytes>, asked: Ask, dice: &mut Dice) {
+    let _asking = Asking::begin(world);
     let began = world.net.now();
     let path = asked.target.path();
     world.net.note(link, &format!("{} {path}", asked.method()), asked.body.len() as u64);

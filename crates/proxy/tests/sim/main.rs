@@ -24,6 +24,7 @@
 mod ask;
 mod client1;
 mod client2;
+mod crowd;
 mod script;
 mod terms;
 mod tunnel;

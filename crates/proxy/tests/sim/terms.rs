@@ -55,10 +55,6 @@ impl Terms {
         }
     }
 
-    pub(crate) fn is_scarce(&self) -> bool {
-        self.requests < 1_000
-    }
-
     pub(crate) fn proxy(&self, upstream: Upstream) -> Proxy {
         let millis = Duration::from_millis;
         let mut builder = Proxy::builder(upstream)

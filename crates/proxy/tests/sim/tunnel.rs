@@ -8,6 +8,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::sleep;
 
 use crate::client1::{connect, pause};
+use crate::crowd::Asking;
 use crate::script::{Kind, Target};
 use crate::terms::LATE;
 use crate::world::{Counted, World};
@@ -53,6 +54,8 @@ pub(crate) async fn live(world: Arc<World>, mut dice: Dice) {
 }
 
 async fn talk(world: &World, mut wire: Wire, dice: &mut Dice) {
+    let mut asking = Asking::begin(world);
+    asking.lingers += world.terms.tunnel.min(PARTING);
     let (link, began) = (wire.io.link(), world.net.now());
     let manner = *dice.pick(&[ECHOES, STAYS, LEAVES]);
     let target = Target { kind: Kind::Tunnel, tag: world.tag(), len: manner, millis: 0 };
@@ -65,7 +68,8 @@ async fn talk(world: &World, mut wire: Wire, dice: &mut Dice) {
     };
     match head {
         Ok(head) if head.status == 101 && head.field("x-tag") == Some(&target.tag.to_string()) => {}
-        Ok(head) if head.status == 503 && (world.terms.is_scarce() || world.may_be_open(began)) => return,
+        Ok(head) if head.status == 503 && world.may_refuse(began, world.net.now()) => return,
+        Ok(head) if head.status == 503 && world.may_be_open(began) => return,
         Ok(head) if head.status == 502 && world.was_down(began, world.net.now()) => return,
         other => return world.fault(link, format_args!("no tunnel since {began}: {other:?}")),
     }

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::script::{Kind, Target};
 use crate::tunnel;
-use crate::world::World;
+use crate::world::{Counted, World};
 
 /// Time in which bytes arrive.
 const WAY: Duration = Duration::from_millis(500);
@@ -29,37 +29,50 @@ const STRAY: &[u8] = b"HTTP/1.1 200 OK\r\nx-tag: stray\r\nContent-Length: 5\r\n\
 /// Longest answer with bytes behind it: one write of the kernel's socket.
 const TOGETHER: usize = 4 << 10;
 
+/// What follows an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Request,
+    /// The end of its side. It reads what comes.
+    End,
+    /// It closes at once, which resets the connection if bytes are unread.
+    Close,
+}
+
 struct Talk {
     world: Arc<World>,
     wire: Wire,
     dice: Dice,
+    /// Takes the connection from the count once the proxy may have closed it. The upload that it has sent may take long.
+    uncounted: Option<Counted>,
 }
 
 pub(crate) async fn serve(world: Arc<World>, socket: Socket, mut dice: Dice) {
     let is_rough = world.terms.is_rough;
     let most = if is_rough { dice.of_any_size(1..=30) } else { u64::MAX };
     let idle = Duration::from_millis(if is_rough { dice.of_any_size(1..=10_000) } else { 1_000_000_000 });
-    let mut talk = Talk { world, wire: Wire::new(socket, Pace::FAST), dice };
+    let mut talk = Talk { world, wire: Wire::new(socket, Pace::FAST), dice, uncounted: None };
     for number in 1.. {
         // It ends idle connections, but no new one.
         let limit = if number == 1 { Duration::from_secs(1_000_000) } else { idle };
         let Ok(Ok(head)) = timeout(limit, talk.wire.request()).await else { return };
         let says_close = number == most && talk.dice.chance(50);
-        if !talk.answer(&head, says_close).await || number == most {
-            return talk.end().await;
+        match talk.answer(&head, says_close).await {
+            Next::Request if number < most => {}
+            Next::Close => return,
+            _ => return talk.end().await,
         }
     }
 }
 
 impl Talk {
-    /// Answers a request. Returns whether the connection goes on.
-    async fn answer(&mut self, head: &RequestHead, says_close: bool) -> bool {
+    async fn answer(&mut self, head: &RequestHead, says_close: bool) -> Next {
         let (world, link) = (Arc::clone(&self.world), self.wire.io.link());
         let mut line = head.line.split(' ');
         let (method, path) = (line.next().unwrap_or_default(), line.next().unwrap_or_default());
         let Some(target) = Target::parse(path).filter(|_| line.next() == Some("HTTP/1.1")) else {
             world.fault(link, format_args!("the upstream gets {head:?}"));
-            return false;
+            return Next::End;
         };
         world.reached(link, target.tag, method == "POST");
         if target.kind == Kind::Early {
@@ -67,14 +80,14 @@ impl Talk {
         }
         let body = self.wire.request_body(head).await;
         if body.cut.is_some() {
-            return false;
+            return Next::End;
         }
         check_upload(&world, link, &target, &body.bytes);
         match target.kind {
             Kind::Silent => self.wait().await,
             Kind::Cut => {
                 world.cut(target.tag);
-                return false;
+                return Next::End;
             }
             Kind::Garbage => {
                 let garbage = *self.dice.pick(&GARBAGE);
@@ -82,25 +95,36 @@ impl Talk {
                 self.wait().await;
             }
             Kind::Tunnel => tunnel::upstream(&world, &mut self.wire, &target).await,
-            _ => return self.respond(&target, says_close).await && !says_close,
+            _ if self.respond(&target, says_close).await && !says_close => return Next::Request,
+            _ => {}
         }
-        false
+        Next::End
     }
 
     /// Responds before it has read the body of the request.
-    async fn refuse(&mut self, target: &Target) -> bool {
+    async fn refuse(&mut self, target: &Target) -> Next {
         let text =
             format!("HTTP/1.1 413 Large\r\nx-tag: {}\r\nConnection: close\r\nContent-Length: 5\r\n\r\n", target.tag);
         let mut bytes = text.into_bytes();
         bytes.extend(target.bytes());
-        let _ = self.wire.send(&bytes).await;
-        if self.dice.chance(50) {
-            // Closes with unread bytes, once the response has arrived.
-            sleep(WAY).await;
-        } else {
-            self.end().await;
+        let (next, is_at_once) = *self.dice.pick(&[(Next::End, false), (Next::Close, false), (Next::Close, true)]);
+        if is_at_once {
+            // Unread bytes, so that a reset arrives together with the response.
+            let _ = timeout(WAY, self.unread()).await;
         }
-        false
+        let _ = self.wire.send(&bytes).await;
+        self.uncounted = Some(Counted::new(&self.world, -1));
+        if next == Next::Close && !is_at_once {
+            sleep(WAY).await;
+        }
+        next
+    }
+
+    /// Waits until bytes have arrived that were not read.
+    async fn unread(&self) {
+        while self.wire.io.unread() == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
     }
 
     async fn respond(&mut self, target: &Target, says_close: bool) -> bool {

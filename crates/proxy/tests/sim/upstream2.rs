@@ -39,8 +39,8 @@ pub(crate) async fn serve(world: Arc<World>, socket: Socket, mut dice: Dice) {
     let Ok(mut connection) = builder.handshake::<_, Bytes>(lent.clone()).await else { return };
     let is_rough = world.terms.is_rough;
     let end = if is_rough && dice.chance(20) { End::Hard } else { End::Graceful };
-    let most = if is_rough { dice.of_any_size(3..=60) } else { u64::MAX };
-    let at = if is_rough { dice.of_any_size(500..=20_000) } else { 1_000_000_000 };
+    let most = if is_rough { dice.of_any_size(1..=60) } else { u64::MAX };
+    let at = if is_rough { dice.of_any_size(1..=20_000) } else { 1_000_000_000 };
     let mut limit = std::pin::pin!(sleep(Duration::from_millis(at)));
     let mut requests = JoinSet::new();
     let (mut count, mut is_ending) = (0, false);

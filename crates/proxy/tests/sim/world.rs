@@ -18,6 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 
+use crate::crowd::Crowd;
 use crate::terms::{LATE, Terms, upstream_profile};
 use crate::{client1, client2, tunnel, upstream1, upstream2};
 
@@ -44,6 +45,7 @@ pub(crate) struct World {
     refused: Mutex<BTreeMap<u64, u64>>,
     /// Requests that the upstream has cut.
     cut: Mutex<BTreeSet<u64>>,
+    pub(crate) crowd: Crowd,
     /// Connections of the upstream that it has not ended.
     connections: AtomicIsize,
     faults: Mutex<Vec<String>>,
@@ -83,6 +85,18 @@ impl World {
             (Some((from, to)), Some((_, back_off))) => at + LATE >= from && at <= to + 2 * back_off + LATE,
             _ => false,
         }
+    }
+
+    /// Returns whether the proxy may let a request wait that begins and is answered at these times.
+    pub(crate) fn may_wait(&self, began: u64, answered: u64) -> bool {
+        self.crowd.count(began, answered) > self.terms.requests
+    }
+
+    /// Returns whether the proxy may refuse it: after the patience of the queue, or because the queue is full.
+    pub(crate) fn may_refuse(&self, began: u64, answered: u64) -> bool {
+        let (most_waiting, patience) = self.terms.queue;
+        let is_patient = answered >= began + patience && self.may_wait(began, answered);
+        is_patient || self.crowd.count(began, answered) > self.terms.requests + most_waiting
     }
 
     /// Records that the upstream ends a connection with requests in progress.
@@ -168,6 +182,7 @@ async fn live(dice: Dice, keeps_text: bool) -> Outcome {
         seen: Mutex::default(),
         refused: Mutex::default(),
         cut: Mutex::default(),
+        crowd: Crowd::default(),
         connections: AtomicIsize::new(0),
         faults: Mutex::default(),
         tags: AtomicU64::new(1),
