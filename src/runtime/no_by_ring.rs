@@ -6,7 +6,7 @@ use super::dirty::Flush;
 use super::turns::Turn;
 
 #[derive(Default)]
-pub(super) struct RingSends;
+pub(super) struct RingSends {}
 
 impl RingSends {
     pub(super) fn send(&mut self, _: &Arc<Turn>, _: &mut Vec<Arc<dyn Flush>>) {}

@@ -89,7 +89,7 @@ impl Listener {
     ) -> Poll<io::Result<(Stream, A)>> {
         let mut failures = Failures::default();
         loop {
-            drop(ready!(self.io.poll_read_ready(cx))?);
+            let _ = ready!(self.io.poll_read_ready(cx))?;
             let accepted = self.io.try_io(Interest::READABLE, |fd| self.call(fd.as_fd(), &accept));
             let error = match self.connection(accepted) {
                 Ok(connection) => return Poll::Ready(Ok(connection)),

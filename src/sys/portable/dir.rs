@@ -16,13 +16,11 @@ pub(crate) fn names_blocking(
     most: usize,
     mut each: impl FnMut(&OsStr, FileType) -> io::Result<()>,
 ) -> io::Result<bool> {
-    let mut names = 0;
-    for entry in beneath::read_base_dir(&borrow::file(dir))? {
+    for (names, entry) in beneath::read_base_dir(&borrow::file(dir))?.enumerate() {
         let entry = entry?;
         if names == most {
             return Ok(true);
         }
-        names += 1;
         let kind = entry.file_type().map_or(FileType::Unknown, |kind| match () {
             () if kind.is_file() => FileType::RegularFile,
             () if kind.is_dir() => FileType::Directory,
