@@ -159,6 +159,18 @@ pub mod internal {
     #[cfg(feature = "server")]
     pub mod socket {
         pub use crate::net::stream::{Leaving, Seen, SocketFacts, TakeOver};
+        pub use crate::net::stream::{Outlet, Sent};
+
+        /// Polls `body` for the next frame. While there is none, its hub writes the events to the outlet, if there is
+        /// one. Only for the task of the stream, which sends everything else on this stream by an outlet, too.
+        #[cfg(feature = "sse")]
+        pub fn poll_direct(
+            body: &mut crate::sse::EventBody,
+            outlet: &dyn Fn() -> Option<Outlet>,
+            cx: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<bytes::Bytes>> {
+            body.poll_direct(outlet, cx)
+        }
 
         /// Wraps a stream whose `socket` answers a server.
         pub fn counted<T>(io: T, socket: Box<dyn SocketFacts>) -> crate::net::CountedIo<T> {

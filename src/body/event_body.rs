@@ -3,13 +3,14 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
 use super::GracefulClose;
-use super::attach::Attach;
+use super::attach::{Attach, AttachOutcome};
+use crate::net::Outlet;
 
 /// The events of a [`Hub`](crate::sse::Hub) for one reader, from [`Hub::subscribe`](crate::sse::Hub::subscribe). Frames
 /// are shared with other readers; waiting events are merged into one frame of up to 16 KiB.
@@ -36,6 +37,25 @@ impl EventBody {
 
     pub(crate) fn attach(&mut self) -> &mut dyn Attach {
         &mut *self.0
+    }
+
+    /// Polls for the next frame. While there is none, the hub writes the events to the outlet, as far as there is one,
+    /// so that the caller sends nothing else without it. Only for the task of the stream.
+    pub(crate) fn poll_direct(
+        &mut self,
+        outlet: &dyn Fn() -> Option<Outlet>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Bytes>> {
+        loop {
+            ready!(self.0.poll_returned());
+            if let Poll::Ready(frame) = self.0.poll_events(cx) {
+                return Poll::Ready(frame);
+            }
+            let Some(outlet) = outlet() else { return Poll::Pending };
+            if self.0.attach(outlet, false, cx) != AttachOutcome::News {
+                return Poll::Pending;
+            }
+        }
     }
 
     /// Returns a handle that ends this body; `None` if it has ended.

@@ -14,7 +14,9 @@ use hyper::{Request, Response};
 use millstream::net::TcpListener;
 use millstream::server::{RequestBody, serve};
 use millstream::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
-use millstream::sse::{Event, EventParts, FramedHub, Framing, Hub, JsonLines, LagPolicy, Raw, SendError};
+use millstream::sse::{
+    Event, EventBody, EventParts, FramedHub, Framing, FramingEnd, Hub, JsonLines, LagPolicy, Raw, SendError,
+};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -141,8 +143,8 @@ impl Framing for Even {
         }
     }
 
-    fn end(&self, retry: Duration, to: &mut Vec<u8>) {
-        to.extend(format!("back in {retry:?}").bytes());
+    fn end(&self, end: FramingEnd, to: &mut Vec<u8>) {
+        to.extend(format!("{:?}, back in {:?}", end.reason, end.retry).bytes());
     }
 }
 
@@ -169,9 +171,31 @@ fn an_event_is_framed_once_for_all_readers_and_may_be_left_out() {
         hub.close();
         let expected: String = (0..20).step_by(2).map(|number| format!("{{\"n\": {number}}}")).collect();
         for reader in readers {
-            assert_eq!(String::from_utf8(reader.end().await).unwrap(), format!("{expected}back in 2s"));
+            assert_eq!(String::from_utf8(reader.end().await).unwrap(), format!("{expected}Closed, back in 2s"));
         }
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_framing_is_told_why_a_stream_ends() {
+    let builder = || Hub::builder().replay(2).queue(2).retry(Duration::from_secs(2)).max_age(Duration::from_secs(60));
+    type End = fn(&Hub, &EventBody);
+    let ends: [(&str, LagPolicy, End); 4] = [
+        ("Closed", LagPolicy::DropOldest, |hub, _| hub.close()),
+        ("Drained", LagPolicy::DropOldest, |_, body| body.ending().unwrap().end()),
+        ("TooSlow", LagPolicy::Disconnect, |hub, _| (0..10).for_each(|number| send(hub, 2 * number))),
+        ("Aged", LagPolicy::DropOldest, |_, _| {}),
+    ];
+    for (reason, policy, end) in ends {
+        let hub = builder().lag_policy(policy).build();
+        let mut body = hub.framed(Even(Arc::default())).subscribe_from(None).unwrap();
+        end(&hub, &body);
+        let mut last = Bytes::new();
+        while let Some(frame) = body.frame().await {
+            last = frame.unwrap().into_data().unwrap();
+        }
+        assert_eq!(String::from_utf8_lossy(&last), format!("{reason}, back in 2s"));
+    }
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl Outlet {
     }
 
     /// Sends `bytes` behind those that wait already, at once. Never blocks.
-    pub(crate) fn send(&self, bytes: &Bytes) -> Sent {
+    pub fn send(&self, bytes: &Bytes) -> Sent {
         match &self.0 {
             Way::Socket(egress) => egress.send_now(bytes),
             Way::Sealed(stream) => lock(stream).send_now(bytes),
@@ -59,7 +59,7 @@ impl Outlet {
 
     /// Returns whether the socket has room, as far as known; if not, wakes the task once it has. Only for the task of the
     /// stream.
-    pub(crate) fn has_room(&self, cx: &Context<'_>) -> bool {
+    pub fn has_room(&self, cx: &Context<'_>) -> bool {
         match &self.0 {
             Way::Socket(egress) => egress.has_room(cx),
             Way::Sealed(stream) => lock(stream).has_room(cx),

@@ -29,6 +29,7 @@ mod tcp_options;
 #[cfg(unix)]
 mod unix;
 
+pub use super::egress::outlet::{Outlet, Sent};
 #[cfg(feature = "server")]
 pub use counted_io::CountedIo;
 #[cfg(feature = "server")]

@@ -1,12 +1,11 @@
 //! The form in which a reader gets its events.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::counters::{Counter, count};
-use crate::sse::event::{Coder, Deflater, Framed, Gzip, Piece};
+use crate::sse::event::{Coder, Deflater, Framed, FramingEnd, Gzip, Piece};
 
 /// A line that clients ignore. It stands between two events. No empty line follows it, because some clients take an
 /// empty line after an event with an id for an event without data, and fail.
@@ -79,13 +78,13 @@ impl Coding {
         comment
     }
 
-    /// Returns the end of the stream, after which the reader should return within `retry`.
-    pub(super) fn end(&mut self, retry: Duration) -> Bytes {
-        let text = || format!("retry: {}\n\n", retry.as_millis());
+    /// Returns the end of the stream.
+    pub(super) fn end(&mut self, end: FramingEnd) -> Bytes {
+        let text = || format!("retry: {}\n\n", end.retry.as_millis());
         match self {
             Self::Plain => text().into(),
             Self::Gzip(gzip) => gzip.end(text().as_bytes()),
-            Self::Framed(framed) => framed.end(retry),
+            Self::Framed(framed) => framed.end(end),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::body::event_body::EventStream;
 use crate::body::{EndSignal, GracefulClose};
 use crate::counters::{Counter, count};
 use crate::net::{Outlet, Sent};
-use crate::sse::event::Gap;
+use crate::sse::event::{EndReason, FramingEnd, Gap};
 use crate::sse::log::Log;
 use crate::sse::ring::{Begin, Cursor, Permit, Read, Start};
 use crate::sse::wake::sinks;
@@ -137,10 +137,14 @@ impl EventStream for SeatState {
     fn poll_events(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.detach();
         let Self::Polled(seat) = self else { return Poll::Ready(None) };
-        let Some(frame) = ready!(seat.poll(cx)) else {
-            let last = seat.coding.end(seat.permit.0.config.retry.draw());
-            *self = Self::Ended;
-            return Poll::Ready(filled(last));
+        let frame = match ready!(seat.poll(cx)) {
+            Ok(frame) => frame,
+            Err(reason) => {
+                let retry = seat.permit.0.config.retry.draw();
+                let last = seat.coding.end(FramingEnd { retry, reason });
+                *self = Self::Ended;
+                return Poll::Ready(filled(last));
+            }
         };
         if let Some(member) = &mut seat.member {
             member.had_frame();
@@ -192,21 +196,33 @@ impl Seat {
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if self.ages.take_if(|at| *at <= Instant::now()).is_some() {
+    /// Returns why a stream ends that was not too slow.
+    fn end_reason(&self) -> EndReason {
+        if self.permit.0.is_ending() {
+            EndReason::Closed
+        } else if self.is_aged(Instant::now()) {
+            EndReason::Aged
+        } else {
+            EndReason::Drained
+        }
+    }
+
+    /// Returns the next frame, or why the stream ends.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, EndReason>> {
+        if !self.ending.is_set() && self.is_aged(Instant::now()) {
             count(Counter::ReadersAged, 1);
             self.ending.set();
         }
         let Self { permit: Permit(shared), source, coding, gap, ending, ages, end, member, .. } = self;
         if let Some(head) = coding.begin() {
-            return Poll::Ready(Some(head));
+            return Poll::Ready(Ok(head));
         }
         loop {
             let is_ending = || ending.is_set() || shared.is_ending();
             let ends = is_ending();
             if let Some(gap) = gap.take() {
                 if let Some(frame) = filled(coding.own(gap)) {
-                    return Poll::Ready(Some(frame));
+                    return Poll::Ready(Ok(frame));
                 }
                 continue;
             }
@@ -214,7 +230,7 @@ impl Seat {
             match source {
                 Source::Ring(cursor) => {
                     if ends && cursor.next >= *end.get_or_insert(head) {
-                        return Poll::Ready(None);
+                        return Poll::Ready(Err(self.end_reason()));
                     }
                     if cursor.next < head {
                         let frame = match shared.read(cursor, coding.coder()) {
@@ -222,22 +238,22 @@ impl Seat {
                             Read::Gap(missed) => Some(coding.own(missed.encode())),
                             Read::TooSlow => match shared.read_kept(cursor) {
                                 Some(kept) => Some(coding.own(kept)),
-                                None => return Poll::Ready(None),
+                                None => return Poll::Ready(Err(EndReason::TooSlow)),
                             },
                             Read::Nothing => None,
                         };
                         match frame {
                             Some(frame) if frame.is_empty() => continue,
-                            Some(frame) => return Poll::Ready(Some(frame)),
+                            Some(frame) => return Poll::Ready(Ok(frame)),
                             None => {}
                         }
                     }
                 }
                 // The reader reconnects and continues where it was.
-                Source::ReplayCursor(_) if ends => return Poll::Ready(None),
+                Source::ReplayCursor(_) if ends => return Poll::Ready(Err(self.end_reason())),
                 Source::ReplayCursor(replay_cursor) => match replay_cursor.poll(shared, cx, coding.frame_max()) {
                     Poll::Ready(CursorStep::Frame(frame)) => match filled(coding.own(frame)) {
-                        Some(frame) => return Poll::Ready(Some(frame)),
+                        Some(frame) => return Poll::Ready(Ok(frame)),
                         None => continue,
                     },
                     Poll::Ready(CursorStep::Ring((cursor, missed))) => {
@@ -259,7 +275,7 @@ impl Seat {
                 Wait::Silent => {
                     let comment = coding.comment();
                     if let Some(frame) = filled(coding.take(comment)) {
-                        return Poll::Ready(Some(frame));
+                        return Poll::Ready(Ok(frame));
                     }
                 }
                 Wait::News => {}

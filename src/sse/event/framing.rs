@@ -44,9 +44,32 @@ pub trait Framing: fmt::Debug + Send + Sync + 'static {
         b""
     }
 
-    /// Appends the last bytes of a stream that the hub or the server ends; none by default. The reader should return
-    /// after the time `retry`.
-    fn end(&self, _retry: Duration, _to: &mut Vec<u8>) {}
+    /// Appends the last bytes of a stream that the hub or the server ends; none by default.
+    fn end(&self, _end: FramingEnd, _to: &mut Vec<u8>) {}
+}
+
+/// The end of a stream of events, for [`Framing::end`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct FramingEnd {
+    /// The time after which the reader should return.
+    pub retry: Duration,
+    /// Why the stream ends.
+    pub reason: EndReason,
+}
+
+/// Why the stream of a reader ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndReason {
+    /// The reader is too slow for [`LagPolicy::Disconnect`](crate::sse::LagPolicy::Disconnect).
+    TooSlow,
+    /// The stream has reached its [maximum age](crate::sse::HubBuilder::max_age).
+    Aged,
+    /// The server drains, or the [handle](crate::body::GracefulClose) of the body was used.
+    Drained,
+    /// The hub was closed.
+    Closed,
 }
 
 /// JSON lines (`application/x-ndjson`): each event is a line.
@@ -188,9 +211,9 @@ impl Framed {
     }
 
     /// Returns the end of a stream.
-    pub(in crate::sse) fn end(&self, retry: Duration) -> Bytes {
+    pub(in crate::sse) fn end(&self, end: FramingEnd) -> Bytes {
         let mut last = Vec::new();
-        self.framing.end(retry, &mut last);
+        self.framing.end(end, &mut last);
         last.into()
     }
 }

@@ -20,7 +20,7 @@ pub use event::{Event, EventParts};
 pub(super) use event::{check_id, finish};
 pub use event_id::EventId;
 pub(super) use framing::Framed;
-pub use framing::{Framing, JsonLines, Raw};
+pub use framing::{EndReason, Framing, FramingEnd, JsonLines, Raw};
 pub(super) use gap::Gap;
 pub(super) use gzip::{Deflater, Gzip, Part, Slot};
 pub(super) use piece::Piece;
