@@ -9,6 +9,7 @@
 //! | send the events as JSON lines, or in a form of your own | [`Hub::framed`], [`Framing`] |
 //! | keep events over restarts | [`log::Log`], `log::disk::Disk` (features `fs` and `sse`) |
 //! | share events with other processes | [`log::Log`], `Redis` of the crate `millstream-redis` |
+//! | send the events to WebSockets | `WebSocketHub` of the crate `millstream-websocket` |
 //! | send several streams in one response | `Topics` of the crate `millstream-topics`, [`Hub::position`] |
 //! | keep any other event stream alive | [`KeepAlive`], `KeepAliveLayer` of the crate `millstream-layers` |
 //! | read how many readers there are | [`HubStats`] |

@@ -7,7 +7,7 @@ use super::lex::{code, line_of};
 /// Code lines of each package: no tests, no comments, no blank lines. A change that needs more raises the number in the
 /// same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 39_747),
+    ("src", 39_799),
     ("crates/frames/src", 915),
     ("crates/layers/src", 2_095),
     ("crates/proxy/src", 3_299),
@@ -15,10 +15,11 @@ pub(crate) const LINES: &[(&str, usize)] = &[
     ("crates/redis/src", 1_767),
     ("crates/resumable/src", 2_319),
     ("crates/topics/src", 1_430),
+    ("crates/websocket/src", 643),
 ];
 
 /// Lines of `tests/api.txt`.
-pub(crate) const PUBLIC_ITEMS: usize = 1_971;
+pub(crate) const PUBLIC_ITEMS: usize = 1_979;
 
 /// Returns the code lines of a package. `files` are its paths and texts.
 pub(crate) fn lines(files: &[(String, String)]) -> usize {

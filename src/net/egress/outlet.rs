@@ -31,6 +31,7 @@ pub trait Seal: Send {
 
 /// What became of bytes that were sent by an [`Outlet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Sent {
     /// The kernel has them.
     All,

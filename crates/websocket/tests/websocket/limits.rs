@@ -1,0 +1,97 @@
+//! Clients that violate the protocol or a limit.
+
+use futures_util::SinkExt;
+use millstream_websocket::WebSocketHub;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+
+use super::*;
+use crate::wire::{Server, Wire};
+
+#[tokio::test]
+async fn a_violation_is_answered_with_its_code() {
+    let too_long = [&[0x82, 0xfe, 4, 1][..], &[0; 4], &[0; 1025]].concat();
+    let long_ping = [&[0x89, 0xfe, 0, 126][..], &[0; 4], &[0; 126]].concat();
+    let cases: [(&[u8], u16); 6] = [
+        // Not masked.
+        (&[0x81, 1, b'a'], 1002),
+        // A reserved opcode, a reserved bit, a ping that is too long.
+        (&[0x83, 0x80, 0, 0, 0, 0], 1002),
+        (&[0xc1, 0x80, 0, 0, 0, 0], 1002),
+        (&long_ping, 1002),
+        (&[0x81, 0x81, 0, 0, 0, 0, 0xff], 1007),
+        (&too_long, 1009),
+    ];
+    for wire in Wire::ALL {
+        let hub = Hub::new();
+        let server = Server::start(wire, WebSocketHub::text(&hub).max_message(1024)).await;
+        for path in ["/", "/echo"] {
+            for (frame, code) in cases {
+                let mut stream = server.raw(path).await;
+                stream.write_all(frame).await.unwrap();
+                // What follows is not parsed, and resets nothing.
+                stream.write_all(&[0x81, 0x80, 0, 0, 0, 0]).await.unwrap();
+                let mut answer = [0; 4];
+                timeout(HANGS, stream.read_exact(&mut answer)).await.expect("a code in time").unwrap();
+                assert_eq!((answer[0], u16::from_be_bytes([answer[2], answer[3]])), (0x88, code), "{wire:?} {frame:?}");
+                timeout(HANGS, stream.read_to_end(&mut Vec::new())).await.expect("an end in time").unwrap();
+            }
+        }
+        until(&hub, |stats| stats.subscribers == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_message_of_the_greatest_length_arrives() {
+    let hub = Hub::new();
+    let server = Server::start(Wire::Plain, WebSocketHub::text(&hub).max_message(1024)).await;
+    let mut socket = server.connect("/echo").await;
+    socket.send(Message::binary(vec![1; 1024])).await.unwrap();
+    assert_eq!(next(&mut socket).await, Message::binary(vec![1; 1024]));
+}
+
+#[tokio::test]
+async fn a_silent_client_is_disconnected_and_one_that_answers_pings_is_not() {
+    let limit = Duration::from_millis(600);
+    for wire in Wire::ALL {
+        let hub = Hub::builder().keep_alive(limit / 6).build();
+        let server = Server::start(wire, WebSocketHub::text(&hub).idle_timeout(limit)).await;
+        let since = Instant::now();
+        let mut silent = server.raw("/").await;
+        let mut answers = server.connect("/").await;
+        let mut frames = Vec::new();
+        let silent = async {
+            timeout(HANGS, silent.read_to_end(&mut frames)).await.expect("an end in time").unwrap();
+            since.elapsed()
+        };
+        // Reading answers the pings.
+        let reads = timeout(limit * 3, async { while answers.next().await.unwrap().unwrap().is_ping() {} });
+        let (lived, read) = tokio::join!(silent, reads);
+        assert!(read.is_err(), "{wire:?}: only pings");
+        assert!(lived >= limit, "{wire:?}: {lived:?}");
+        let pings = frames.strip_suffix(&[0x88, 2, 0x03, 0xf0]).expect("1008");
+        assert!(pings.len() >= 2 && pings.chunks(2).all(|ping| ping == [0x89, 0]), "{wire:?}: {pings:?}");
+        until(&hub, |stats| stats.subscribers == 1).await;
+        send(&hub, "1");
+        assert_eq!(next(&mut answers).await, Message::text("1"), "{wire:?}");
+    }
+}
+
+/// A client that sends pings and reads no answers is not read either.
+#[tokio::test]
+async fn answers_do_not_pile_up() {
+    let ping = [&[0x89, 0x80 | 125][..], &[0; 4], &[7; 125]].concat();
+    let flood = ping.repeat(8 << 10);
+    for wire in Wire::ALL {
+        let hub = Hub::new();
+        let server = Server::start(wire, WebSocketHub::text(&hub)).await;
+        let mut stream = server.raw("/").await;
+        let mut sent = 0;
+        while timeout(Duration::from_millis(500), stream.write_all(&flood)).await.is_ok() {
+            sent += flood.len();
+            assert!(sent < 64 << 20, "{wire:?}: the server reads on");
+        }
+        drop(stream);
+        until(&hub, |stats| stats.subscribers == 0).await;
+    }
+}
