@@ -37,9 +37,11 @@ mod client;
 mod endings;
 mod events;
 mod ground;
+mod handshake;
 mod line;
 mod owed;
 mod request;
+mod seal;
 mod service;
 mod world;
 
