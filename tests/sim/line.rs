@@ -62,7 +62,9 @@ impl Line {
         let rate = if terms.hops > 0 { RATE + LONGEST_PIECE } else { RATE };
         let rate = if terms.tls { 2 * rate + RECORD } else { rate };
         let needs = (rate / line.window + 2) * line.round();
-        line.is_able = needs + 1_500 < terms.write_stall.min(terms.body_progress);
+        // A client does not read while it sends: session tickets and an early answer have to fit.
+        let fits = !(terms.tls && is_narrow);
+        line.is_able = fits && needs + 1_500 < terms.write_stall.min(terms.body_progress);
         (profile, line)
     }
 
