@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use crate::endings::Ending;
 use crate::events::{self, Reader};
+use crate::handshake;
 use crate::line::{Line, SMALL};
 use crate::owed::Asked;
 use crate::request::Request;
@@ -40,6 +41,10 @@ pub(crate) struct Talk {
     pub(crate) late_at: Option<u64>,
     /// Whether the last response announced the end of the connection.
     pub(crate) was_last: bool,
+    /// Whether the client has ended its side of TLS, with which it has left.
+    pub(crate) has_left: bool,
+    /// Whether it has done so without a `close_notify`.
+    pub(crate) has_left_in_disorder: bool,
     /// Whether something was sent behind a request that may have been the last one.
     pub(crate) sent_behind: bool,
 }
@@ -66,7 +71,7 @@ pub(crate) async fn live(world: Arc<World>, mut dice: Dice, number: u64) {
         let now = world.net.now();
         let accepted_at = now - line.shortest;
         let may_be_refused = socket.others() >= world.terms.places || world.has_failed(accepted_at);
-        let talk = Talk {
+        let mut talk = Talk {
             world: Arc::clone(&world),
             tags: Arc::clone(&tags),
             dice,
@@ -80,8 +85,14 @@ pub(crate) async fn live(world: Arc<World>, mut dice: Dice, number: u64) {
             has_line: false,
             late_at: None,
             was_last: false,
+            has_left: false,
+            has_left_in_disorder: false,
             sent_behind: false,
         };
+        if let Some(seals) = &world.seals {
+            let Some(shaken) = handshake::shake(talk, seals).await else { continue };
+            talk = shaken;
+        }
         talk.run(&mut reader).await;
     }
 }
@@ -91,7 +102,7 @@ impl Talk {
         if reader.is_resuming() && self.dice.chance(60) {
             return events::read(self, reader).await;
         }
-        let ending = Ending::choose(&mut self.dice);
+        let ending = Ending::choose(&mut self.dice, self.wire.io.is_sealed());
         let requests = if ending.begins() { 0 } else { self.dice.of_any_size(1..=12) };
         for _ in 0..requests {
             if self.dice.chance(8) {

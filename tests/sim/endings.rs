@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::sim::{Dice, Pace, bytes_of};
+use testkit::sim::{Dice, Ended, Pace, bytes_of};
 use tokio::time::sleep;
 
 use crate::client::Talk;
@@ -12,6 +12,8 @@ use crate::world::LATE;
 /// Time after which a server has noticed the end of a response. Bytes that arrive earlier may count as sent with the last
 /// request, and do not begin a head.
 const SEEN: u64 = 1_250;
+/// The longest record of an empty line, that of TLS 1.2.
+const EMPTY_LINE: u64 = 31;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -42,11 +44,18 @@ pub(crate) enum Ending {
     HalfCloseBehind,
     /// Leaves within a response.
     LeaveWithin,
+    /// Over TLS: sends a part of a record.
+    PartOfRecord,
+    /// Over TLS: sends a record that was not made with the keys of the connection, or is none.
+    WrongRecord,
 }
 
 impl Ending {
-    pub(crate) fn choose(dice: &mut Dice) -> Self {
+    pub(crate) fn choose(dice: &mut Dice, is_sealed: bool) -> Self {
         use Ending::*;
+        if is_sealed && dice.chance(20) {
+            return *dice.pick(&[PartOfRecord, WrongRecord]);
+        }
         *dice.pick(&[
             Close,
             Close,
@@ -119,6 +128,8 @@ impl Ending {
             Self::Stall => stall(talk).await,
             Self::HalfCloseBehind => half_close_behind(talk).await,
             Self::LeaveWithin => leave_within(talk).await,
+            Self::PartOfRecord => part_of_record(talk).await,
+            Self::WrongRecord => wrong_record(talk).await,
         }
     }
 }
@@ -248,6 +259,9 @@ async fn half_close_behind(mut talk: Talk) {
     };
     let asked = talk.ask(tag, &format!("GET /{path} HTTP/1.1\r\nHost: mill\r\n\r\n")).await;
     talk.end_my_side().await;
+    if talk.has_left {
+        return end_of_tls(talk, asked).await;
+    }
     if takes > limit {
         let earliest = asked.began + 2 * talk.line.shortest + limit;
         let latest = asked.sent + talk.line.time_for(asked.bytes) + talk.line.longest + limit + SLOW;
@@ -257,6 +271,52 @@ async fn half_close_behind(mut talk: Talk) {
     if talk.body_of(&asked, &head, &bytes_of(tag, 5)).await {
         let now = talk.world.net.now();
         talk.expect_end((0, now), None).await;
+    }
+}
+
+/// A client that has ended its side of TLS has left. What had come of the answer is right, and an incomplete one looks
+/// incomplete.
+async fn end_of_tls(mut talk: Talk, asked: Asked) {
+    if let Some(head) = talk.head_of(&asked, 200).await
+        && talk.body_of(&asked, &head, &bytes_of(asked.tag, 5)).await
+    {
+        let now = talk.world.net.now();
+        talk.expect_end((0, now), Some(&asked)).await;
+    }
+    let (now, latest) = (talk.world.net.now(), asked.sent + talk.line.time_for(asked.bytes) + talk.line.longest + SLOW);
+    if talk.line.is_steady && now > latest {
+        talk.fault(format_args!("the end at {now} ms, not until {latest} ms, of one that has left: {asked:?}"));
+    }
+}
+
+/// A part of the record of a request, longer than the record of an empty line: the time of a head has begun. The server has
+/// decrypted nothing, and closes the connection with a 408 or without.
+async fn part_of_record(mut talk: Talk) {
+    sleep(Duration::from_millis(SEEN + 4 * talk.line.longest)).await;
+    let record = talk.wire.io.seal(b"GET /fixed/1/1 HTTP/1.1\r\nHost: mill\r\n\r\n");
+    let part = talk.dice.in_range(EMPTY_LINE + 1..=record.len() as u64 - 1) as usize;
+    let asked = talk.ask_raw(&record[..part]).await;
+    let due = asked.began + talk.world.terms.head_time;
+    let bytes = talk.expect_end((due + 2 * talk.line.shortest, due), Some(&asked)).await;
+    if !bytes.is_empty() && !bytes.starts_with(b"HTTP/1.1 408 ") {
+        talk.fault(format_args!("not a 408: {:?}", String::from_utf8_lossy(&bytes)));
+    }
+}
+
+/// An alert, and the end at once.
+async fn wrong_record(mut talk: Talk) {
+    let wrong: &[u8] = match talk.dice.in_range(0..=2) {
+        0 => b"\x17\x03\x03\0\x29these bytes are sealed with no key at all.",
+        1 => b"\x17\x03\x03\xff\xff",
+        _ => b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n",
+    };
+    let asked = talk.ask_raw(wrong).await;
+    let (bytes, ended) = talk.wire.end().await;
+    let (now, latest) = (talk.world.net.now(), asked.sent + talk.line.time_for(wrong.len()) + talk.line.longest + LATE);
+    let is_late = talk.line.is_able && now > latest;
+    let is_alert = ended == Ended::Garbled || talk.has_closed(&asked) || !talk.line.is_in_one_piece;
+    if !bytes.is_empty() || is_late || !is_alert || ended == Ended::Hangs {
+        talk.fault(format_args!("{ended:?} at {now} ms, not an alert until {latest} ms, and {} bytes", bytes.len()));
     }
 }
 

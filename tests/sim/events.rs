@@ -154,7 +154,7 @@ impl Stream {
     fn is_cut(&self, talk: &Talk, ended: Ended) {
         let (at, from) = (talk.world.net.now(), talk.cut_from(&self.asked));
         // A drain ends streams in order: only what is slow is left at its deadline.
-        if at < from || talk.line.is_steady || ended == Ended::Hangs {
+        if at < from || talk.line.is_steady || ended.is_wrong() {
             talk.fault(format_args!("{ended:?} within the events"));
         }
     }

@@ -10,6 +10,7 @@ use millstream::net::Accept;
 #[cfg(not(portable))]
 use millstream::net::UnixListener;
 use millstream::server::Drained;
+use millstream::server::tls::Tls;
 use testkit::serving::{AnyService, serve};
 #[cfg(not(portable))]
 use testkit::sim::kernel;
@@ -98,11 +99,12 @@ impl Ground {
         net: &Net,
         listener: SimListener,
         service: AnyService,
+        tls: Option<Tls>,
         terms: &Terms,
         drain: oneshot::Receiver<()>,
     ) -> (Running, JoinSet<()>) {
         match self {
-            Self::Simulated => (serve_on(listener, service, terms, drain), JoinSet::new()),
+            Self::Simulated => (serve_on(listener, service, tls, terms, drain), JoinSet::new()),
             #[cfg(not(portable))]
             Self::Kernel => {
                 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -113,7 +115,7 @@ impl Ground {
                 let mut carriers = JoinSet::new();
                 carriers.spawn(kernel::forward(listener, path.into()));
                 carriers.spawn(kernel::tick(net.clone()));
-                (serve_on(server, service, terms, drain), carriers)
+                (serve_on(server, service, tls, terms, drain), carriers)
             }
         }
     }
@@ -141,7 +143,18 @@ impl Accept for Narrow {
 /// A server that runs.
 pub(crate) type Running = JoinHandle<io::Result<Drained>>;
 
-fn serve_on(listener: impl Accept, service: AnyService, terms: &Terms, drain: oneshot::Receiver<()>) -> Running {
+fn serve_on(
+    listener: impl Accept,
+    service: AnyService,
+    tls: Option<Tls>,
+    terms: &Terms,
+    drain: oneshot::Receiver<()>,
+) -> Running {
     let deadline = Duration::from_millis(terms.deadline);
-    tokio::spawn(serve(listener, service).limits(terms.limits()).takeover(terms.takes_over).drain(drain, deadline))
+    let server = serve(listener, service).limits(terms.limits()).takeover(terms.takes_over);
+    let server = match tls {
+        Some(tls) => server.tls(tls),
+        None => server,
+    };
+    tokio::spawn(server.drain(drain, deadline))
 }

@@ -12,6 +12,9 @@ pub(crate) const SMALL: u64 = 16 << 10;
 const RATE: u64 = 8 << 10;
 /// The most that the kernel takes as one piece for a Unix socket.
 const LONGEST_PIECE: u64 = 64 << 10;
+/// Longest record of TLS, which is read as a whole, and the most bytes of a handshake.
+const RECORD: u64 = 17 << 10;
+const HANDSHAKE: usize = 4 << 10;
 
 /// What is known of a link. Times are in milliseconds.
 #[derive(Clone, Debug)]
@@ -21,6 +24,7 @@ pub(crate) struct Line {
     pub(crate) longest: u64,
     window: u64,
     pub(crate) pace: Pace,
+    is_sealed: bool,
     /// Whether all bytes of a small response arrive within `longest`.
     pub(crate) is_steady: bool,
     /// Whether it is fast enough for all limits of the server, so that none of them may end a prompt exchange.
@@ -49,14 +53,18 @@ impl Line {
             // The kernel counts its own memory for each write, too.
             window: profile.send_buffer.min(profile.receive_buffer).min(terms.send_buffer / 16) as u64,
             pace,
+            is_sealed: terms.tls,
             is_steady,
             is_able: false,
             is_in_one_piece: is_steady && !profile.chops && profile.segment >= SMALL,
         };
         // A Unix socket tells only that all of a piece was read.
         let rate = if terms.hops > 0 { RATE + LONGEST_PIECE } else { RATE };
+        let rate = if terms.tls { 2 * rate + RECORD } else { rate };
         let needs = (rate / line.window + 2) * line.round();
-        line.is_able = needs + 1_500 < terms.write_stall.min(terms.body_progress);
+        // A client does not read while it sends: session tickets and an early answer have to fit.
+        let fits = !(terms.tls && is_narrow);
+        line.is_able = fits && needs + 1_500 < terms.write_stall.min(terms.body_progress);
         (profile, line)
     }
 
@@ -67,6 +75,8 @@ impl Line {
 
     /// Returns the time in which `bytes` arrive at a side that reads them, at most.
     pub(crate) fn time_for(&self, bytes: usize) -> u64 {
+        // Behind the handshake, and in records of any length.
+        let bytes = if self.is_sealed { HANDSHAKE + 2 * bytes } else { bytes };
         self.longest + bytes as u64 / self.window * self.round()
     }
 }

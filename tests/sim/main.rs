@@ -10,6 +10,8 @@
 //! this crate, with their whole send path, and `sendfile`. There, a run is not the same twice, each segment may take 30 ms longer, no client sees
 //! a reset in place of an end, the listener does not fail, and all have a place.
 //!
+//! Every third seed is a server with TLS.
+//!
 //! A fault is whatever contradicts one of these rules. "Able" is a link that is fast enough for all limits, and "steady" one
 //! on which a small response arrives in one window; the dice choose them. `p` is a time that a limit has.
 //!
@@ -31,15 +33,20 @@
 //! | a drain ends a stream in order, behind the events that were sent before | always, if it ends before the deadline; steady ones do | `events.rs` |
 //! | a connection is refused if all places are taken, and only then | then: at the end of a seed; only then: always | `owed.rs`, `world.rs` |
 //! | an error of the listener ends the server, and not its connections | one in ten seeds | `world.rs` |
+//! | TLS: a handshake ends in the time of the first head, from connecting, and a client that does not complete one has as long | not before: always; at the latest: able | `handshake.rs` |
+//! | TLS: what is no handshake, no record or an end of the client ends the connection at once; HTTP gets a 400 | able | `handshake.rs`, `endings.rs` |
+//! | TLS: the last bytes are followed by a `close_notify`, and no record is wrong | as the end in place of a reset | `owed.rs` |
 //! | no task, connection, place or waiting service is left; a drain ends at its deadline | always | `world.rs` |
 
 mod client;
 mod endings;
 mod events;
 mod ground;
+mod handshake;
 mod line;
 mod owed;
 mod request;
+mod seal;
 mod service;
 mod world;
 

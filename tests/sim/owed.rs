@@ -45,9 +45,24 @@ impl Talk {
 
     /// Sends a request, or a part of one, in one write. Bytes may be lost if the server has ended the connection.
     pub(crate) async fn ask(&mut self, tag: u64, text: &str) -> Asked {
+        self.ask_bytes(tag, text.as_bytes()).await
+    }
+
+    pub(crate) async fn ask_bytes(&mut self, tag: u64, bytes: &[u8]) -> Asked {
         let began = self.now();
-        let _ = self.wire.send(text.as_bytes()).await;
-        let (sent, bytes) = (self.now(), text.len());
+        let _ = self.wire.send(bytes).await;
+        self.asked(tag, began, bytes.len())
+    }
+
+    /// Sends bytes past the TLS of the connection.
+    pub(crate) async fn ask_raw(&mut self, bytes: &[u8]) -> Asked {
+        let began = self.now();
+        let _ = self.wire.io.socket_mut().write_all(bytes).await;
+        self.asked(0, began, bytes.len())
+    }
+
+    fn asked(&self, tag: u64, began: u64, bytes: usize) -> Asked {
+        let sent = self.now();
         Asked {
             tag,
             began,
@@ -94,6 +109,9 @@ impl Talk {
 
     /// Returns when the server may cut off the response to a request: at the deadline, or if it is taken too slowly.
     pub(crate) fn cut_from(&self, asked: &Asked) -> u64 {
+        if self.has_left {
+            return 0;
+        }
         let stalls = asked.began + 2 * self.line.shortest + self.world.terms.write_stall;
         self.deadline().min(if self.line.is_able { NEVER } else { stalls })
     }
@@ -107,7 +125,7 @@ impl Talk {
     }
 
     /// Returns when a drain closes a connection without a request, at the earliest and at the server.
-    fn idle_in_drain(&self) -> u64 {
+    pub(crate) fn idle_in_drain(&self) -> u64 {
         self.world.drained_at().map_or(NEVER, |drained| drained.max(self.quiet_from) + IDLE_IN_DRAIN)
     }
 
@@ -117,6 +135,7 @@ impl Talk {
         // a drain.
         if self.may_close
             || self.may_be_refused
+            || self.has_left
             || asked.is_torn
             || (asked.is_behind && self.world.drained_at().is_some())
         {
@@ -140,7 +159,7 @@ impl Talk {
             Err(ended) => {
                 self.world.net.note(self.wire.io.link(), "no answer", asked.tag);
                 let (at, from) = (self.ended_at(), self.closed_from(asked));
-                if ended == Ended::Hangs || at < from {
+                if ended.is_wrong() || at < from {
                     self.fault(format_args!("no answer: {ended:?} at {at} ms, not before {from} ms, to {asked:?}"));
                 }
                 return None;
@@ -182,8 +201,12 @@ impl Talk {
             self.fault(format_args!("wrong bytes: {len} in place of {} to {asked:?}", expected.len()));
         }
         let cut = match body.cut {
-            // A reset is not seen.
-            None if head.is_unbounded() && !self.world.terms.resets && (asked.is_torn || len < expected.len()) => {
+            // A reset is not seen, except over TLS.
+            None if head.is_unbounded()
+                && !self.world.terms.resets
+                && !self.wire.io.is_sealed()
+                && (asked.is_torn || len < expected.len()) =>
+            {
                 Some(Ended::Finished)
             }
             cut => cut,
@@ -195,7 +218,7 @@ impl Talk {
             None => {}
             Some(ended) => {
                 let (at, from) = (self.ended_at(), self.cut_from(asked));
-                if ended == Ended::Hangs || (!asked.is_torn && at < from) {
+                if ended.is_wrong() || (!asked.is_torn && at < from) {
                     self.fault(format_args!("cut, {ended:?}, at {at} ms, not before {from} ms, to {asked:?}"));
                 }
                 return false;
@@ -244,9 +267,11 @@ impl Talk {
         // that is still sent half a minute after the response.
         let may_be_reset = now >= self.deadline()
             || self.may_be_refused
+            || self.has_left_in_disorder
             || (self.sent_behind && !self.line.is_in_one_piece)
             || (self.may_close && !self.line.is_steady);
-        if ended == Ended::Hangs || (ended == Ended::Reset && !may_be_reset) || now < earliest || is_late {
+        let is_cut = matches!(ended, Ended::Reset | Ended::Truncated);
+        if ended.is_wrong() || (is_cut && !may_be_reset) || now < earliest || is_late {
             self.fault(format_args!("{ended:?} at {now} ms, not the end from {earliest} to {latest} ms"));
         }
         bytes
@@ -266,8 +291,18 @@ impl Talk {
         }
     }
 
-    /// Ends the client's bytes.
+    /// Ends the client's bytes. Over TLS, which has an end of its own, the client may say one end without the other.
     pub(crate) async fn end_my_side(&mut self) {
-        let _ = self.wire.io.shutdown().await;
+        self.has_left = self.wire.io.is_sealed();
+        let how = if self.has_left { self.dice.in_range(0..=2) } else { 0 };
+        self.has_left_in_disorder = how == 1;
+        let _ = match how {
+            0 => self.wire.io.shutdown().await,
+            1 => self.wire.io.socket_mut().shutdown().await,
+            _ => {
+                let notice = self.wire.io.seal(&[]);
+                self.wire.io.socket_mut().write_all(&notice).await
+            }
+        };
     }
 }

@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 use tower::service_fn;
 
 use crate::ground::{Ground, Running};
+use crate::seal::Seals;
 use crate::service::{Calls, Service};
 use crate::{client, events};
 
@@ -53,10 +54,12 @@ pub(crate) struct Terms {
     pub(crate) resets: bool,
     /// Whether days pass in which little happens, on connections that are kept for as long.
     pub(crate) is_calm: bool,
+    /// Whether the server speaks TLS.
+    pub(crate) tls: bool,
 }
 
 impl Terms {
-    fn choose(mut dice: Dice, ground: Ground) -> Self {
+    fn choose(mut dice: Dice, ground: Ground, tls: bool) -> Self {
         let is_calm = dice.chance(10) && ground.is_simulated();
         let mut terms = Self {
             head_time: *dice.pick(&[10_000, 2_000]),
@@ -73,6 +76,7 @@ impl Terms {
             hops: ground.hops(),
             resets: ground.is_simulated(),
             is_calm,
+            tls,
         };
         if !ground.is_simulated() {
             // When sockets of the kernel give their places back is not known here.
@@ -110,6 +114,8 @@ pub(crate) struct World {
     pub(crate) net: Net,
     pub(crate) connector: SimConnector,
     pub(crate) terms: Terms,
+    /// `None` without TLS.
+    pub(crate) seals: Option<Seals>,
     /// Milliseconds after which clients begin nothing.
     pub(crate) ends_at: u64,
     /// When the server was told to drain.
@@ -180,13 +186,14 @@ pub(crate) struct Outcome {
 
 /// Runs everything that follows from `seed`.
 pub(crate) fn run(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
-    ground.runtime().block_on(live(Dice::new(seed), ground, keeps_text))
+    ground.runtime().block_on(live(seed, ground, keeps_text))
 }
 
-async fn live(dice: Dice, ground: Ground, keeps_text: bool) -> Outcome {
+async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
+    let dice = Dice::new(seed);
     let tasks_before = tasks();
     let net = Net::start(dice.fork(1), keeps_text);
-    let terms = Terms::choose(dice.fork(2), ground);
+    let terms = Terms::choose(dice.fork(2), ground, seed % 3 == 1);
     let (listener, connector) = SimListener::new(&net);
     let hub = Hub::builder().retry(Duration::from_secs(2)).replay(terms.ring).queue(terms.ring);
     let hub = hub.past_layers(!ground.is_simulated()).build();
@@ -195,7 +202,9 @@ async fn live(dice: Dice, ground: Ground, keeps_text: bool) -> Outcome {
     let (waiting, calls) = (Arc::clone(&service.waiting), Arc::clone(&service.calls));
     let (drains, drain) = oneshot::channel::<()>();
     let service = any(service_fn(move |request| service.clone().answer(request)));
-    let (server, mut carriers) = ground.serve(&net, listener, service, &terms, drain).await;
+    let seals = terms.tls.then(Seals::new);
+    let tls = seals.as_ref().map(|seals| seals.server.clone());
+    let (server, mut carriers) = ground.serve(&net, listener, service, tls, &terms, drain).await;
 
     let mut dice = dice.fork(3);
     let (span, most) = match terms.is_calm {
@@ -206,6 +215,7 @@ async fn live(dice: Dice, ground: Ground, keeps_text: bool) -> Outcome {
         net: net.clone(),
         connector,
         terms,
+        seals,
         ends_at: span,
         drained_at: AtomicU64::new(u64::MAX),
         failed_at: AtomicU64::new(u64::MAX),
@@ -339,7 +349,19 @@ async fn probe(world: &World) -> Vec<Wire> {
 /// Expects an answer of the service, or that the server is full.
 async fn taken(world: &World, tags: &Tags, status: u16) -> Option<Wire> {
     let socket = world.connector.connect(IpAddr::from([192, 0, 2, 1]), Profile::default()).await;
-    let mut wire = Wire::new(socket.expect("a server that listens"), Pace::FAST);
+    let socket = socket.expect("a server that listens");
+    let mut wire = match &world.seals {
+        None => Wire::new(socket, Pace::FAST),
+        Some(seals) => match seals.connect(&mut Dice::new(0), socket).await {
+            Ok(stream) => Wire::new(stream, Pace::FAST),
+            // Without a handshake there is no answer.
+            Err((_, socket)) if status == 503 && (socket.is_reset() || !world.terms.resets) => return None,
+            Err((error, socket)) => {
+                world.fault(socket.link(), format_args!("not {status}: {error}"));
+                return None;
+            }
+        },
+    };
     let tag = tags.next();
     let _ = wire.send(format!("GET /fixed/{tag}/5 HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
     match wire.head().await {

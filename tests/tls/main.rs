@@ -37,6 +37,7 @@ mod protocols;
 mod records;
 mod reload;
 mod several;
+mod silent;
 use testkit::http::{Answer, Raw, boxed};
 use testkit::serving::serve;
 use testkit::tls::any_client;

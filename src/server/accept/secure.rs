@@ -17,12 +17,12 @@ where
     Box::pin(async move {
         // Before the end of the handshake the client cannot be answered.
         let accepted = adapter.conn_state().unless_raised(ShutdownPhase::Nothing, tls.accept(stream)).await;
-        let stream = match accepted {
+        let mut stream = match accepted {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Next::Ended(Err(error.into())),
             Err(_) => return Next::Ended(Err(aborted())),
         };
-        adapter.conn_state().mark_sealed();
+        adapter.conn_state().mark_sealed(stream.decrypted());
         if let Some(chain) = stream.session().peer_certificates() {
             adapter.extensions_mut().insert(ClientCertificate::new(chain));
         }

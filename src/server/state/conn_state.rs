@@ -31,6 +31,8 @@ pub(in crate::server) struct ConnState {
     tunnel: AtomicBool,
     /// Whether its bytes are those of TLS records.
     sealed: AtomicBool,
+    /// Bytes that were received before those of the first request.
+    handshake: AtomicU32,
     /// HTTP/1: whether a response waits for the connection to become a tunnel.
     switching: AtomicBool,
     draining: AtomicBool,
@@ -84,6 +86,7 @@ impl ConnState {
             phase: AtomicU8::new(ShutdownPhase::Nothing as u8),
             tunnel: AtomicBool::new(false),
             sealed: AtomicBool::new(false),
+            handshake: AtomicU32::new(0),
             switching: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             late_after: AtomicU32::new(0),
@@ -137,9 +140,17 @@ impl ConnState {
         self.sealed.load(Ordering::Relaxed)
     }
 
+    /// Records the end of the handshake. `behind` is the number of bytes that have arrived with it, of a request.
     #[cfg(tls)]
-    pub(in crate::server) fn mark_sealed(&self) {
+    pub(in crate::server) fn mark_sealed(&self, behind: usize) {
         self.sealed.store(true, Ordering::Relaxed);
+        let handshake = self.received().saturating_sub(behind as u64);
+        self.handshake.store(u32::try_from(handshake).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    /// Returns the bytes that were received before those of the first request: a handshake.
+    pub(in crate::server) fn handshake(&self) -> u64 {
+        self.handshake.load(Ordering::Relaxed).into()
     }
 
     /// Returns whether a response waits for the connection to become a tunnel.

@@ -99,6 +99,12 @@ impl<S> TlsStream<S> {
         self.session().server_name()
     }
 
+    /// Returns the number of bytes that are decrypted and were not read. An error is left to the next read.
+    pub(in crate::server) fn decrypted(&mut self) -> usize {
+        let state = self.stream.get_mut().1.process_new_packets();
+        state.map_or(0, |state| state.plaintext_bytes_to_read())
+    }
+
     /// Returns whether the client resumed a session with a ticket, so that no certificate was needed.
     pub fn is_resumed(&self) -> bool {
         self.session().handshake_kind() == Some(HandshakeKind::Resumed)

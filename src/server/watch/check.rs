@@ -25,6 +25,8 @@ pub(super) struct Facts {
     pub(in crate::server) protocol: Protocol,
     pub(in crate::server) tunnel: bool,
     pub(in crate::server) sealed: bool,
+    /// Bytes received before those of the first request.
+    pub(in crate::server) handshake: u64,
     pub(in crate::server) ended: bool,
     pub(in crate::server) phase: ShutdownPhase,
     pub(in crate::server) requests: (u32, u32),
@@ -174,7 +176,10 @@ impl Seen {
         // A client may send an empty line after a request (RFC 9112 §2.2). It does not begin a head. The start of a
         // head that is no longer than such a line is limited by `keep_alive`.
         let line = if facts.sealed { SEALED_LINE } else { EMPTY_LINE };
-        let spoke = pulse.received - received > if first { 0 } else { line };
+        let spoke = match first {
+            true => pulse.received > received.max(facts.handshake),
+            false => pulse.received - received > line,
+        };
         if first || (spoke && facts.protocol == Protocol::One) {
             let since = if first { since } else { *self.head.get_or_insert(now) };
             if now.duration_since(since) >= limits.head_time {

@@ -163,6 +163,7 @@ impl Entry {
             protocol: conn_state.protocol(),
             tunnel: conn_state.is_tunnel(),
             sealed: conn_state.is_sealed(),
+            handshake: conn_state.handshake(),
             ended: conn_state.has_ended(),
             phase: conn_state.phase(),
             requests: conn_state.requests.counts(),

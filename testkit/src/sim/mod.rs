@@ -13,6 +13,7 @@
 //! `kernel`, the server has sockets of the kernel behind the simulated ones, and with them the send path of this crate's
 //! own streams.
 
+mod carrier;
 mod dice;
 #[cfg(target_os = "linux")]
 pub mod kernel;
@@ -22,6 +23,7 @@ mod socket;
 mod trace;
 mod wire;
 
+pub use carrier::Carrier;
 pub use dice::Dice;
 pub use link::{Profile, Side};
 pub use net::Net;

@@ -355,8 +355,8 @@ impl SimConnector {
         drop(waiting);
         sleep(wait).await;
         let client = Socket { end: end(Side::Client), others };
-        // The listener behind this one may be gone.
-        match end(Side::Server).is_reset() {
+        // The listener behind this one may be gone. One that is there may reset the connection.
+        match end(Side::Server).is_reset() && self.waiting.strong_count() == 0 {
             true => Err(io::ErrorKind::ConnectionRefused.into()),
             false => Ok(client),
         }

@@ -1,12 +1,13 @@
 //! Messages of HTTP/1, read from a simulated socket as fast as its side chooses, and the bytes of their bodies.
 
+use std::io::ErrorKind;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
-use super::socket::Socket;
+use super::carrier::Carrier;
 use crate::noise;
 
 /// Longer than every limit of a server in these tests.
@@ -37,8 +38,19 @@ pub enum Ended {
     /// By the end of the server's bytes.
     Finished,
     Reset,
+    /// Without a `close_notify` of TLS before the end.
+    Truncated,
+    /// By bytes that are not TLS, or by an alert.
+    Garbled,
     /// Not within any limit.
     Hangs,
+}
+
+impl Ended {
+    /// Returns whether a correct server ends no connection of a correct client in this way.
+    pub fn is_wrong(self) -> bool {
+        matches!(self, Self::Garbled | Self::Hangs)
+    }
 }
 
 /// How fast a client reads.
@@ -113,7 +125,7 @@ pub struct Body {
 
 /// A side of a connection.
 pub struct Wire {
-    pub io: Socket,
+    pub io: Carrier,
     buf: Vec<u8>,
     pub pace: Pace,
     /// The number of `100 Continue` so far.
@@ -123,13 +135,18 @@ pub struct Wire {
 }
 
 impl Wire {
-    pub fn new(io: Socket, pace: Pace) -> Self {
-        Self { io, buf: Vec::new(), pace, continues: 0, early: None }
+    pub fn new(io: impl Into<Carrier>, pace: Pace) -> Self {
+        Self { io: io.into(), buf: Vec::new(), pace, continues: 0, early: None }
     }
 
     /// Sends bytes. They may be lost if the server has ended the connection.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<(), Ended> {
-        match timeout(HANGS, self.io.write_all(bytes)).await {
+        let sent = async {
+            self.io.write_all(bytes).await?;
+            // TLS takes more than it has handed over.
+            self.io.flush().await
+        };
+        match timeout(HANGS, sent).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(Ended::Reset),
             Err(_) => Err(Ended::Hangs),
@@ -142,16 +159,23 @@ impl Wire {
         }
         let mut piece = vec![0; self.pace.piece];
         match timeout(HANGS, self.io.read(&mut piece)).await {
-            // An earlier call has reported the error of the reset.
-            Ok(Ok(0)) if self.io.is_reset() && !self.io.has_ended() => Err(Ended::Reset),
+            Ok(Ok(0)) if self.io.is_sealed() => Err(Ended::Finished),
+            Ok(Ok(0)) if self.is_reset() => Err(Ended::Reset),
             Ok(Ok(0)) => Err(Ended::Finished),
             Ok(Ok(n)) => {
                 self.buf.extend(&piece[..n]);
                 Ok(())
             }
+            Ok(Err(error)) if error.kind() == ErrorKind::InvalidData => Err(Ended::Garbled),
+            Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof && !self.is_reset() => Err(Ended::Truncated),
             Ok(Err(_)) => Err(Ended::Reset),
             Err(_) => Err(Ended::Hangs),
         }
+    }
+
+    /// Returns whether the connection was reset. An earlier call may have reported the error.
+    fn is_reset(&self) -> bool {
+        self.io.is_reset() && !self.io.has_ended()
     }
 
     /// Reads to the end of the connection. Returns the bytes before it.

@@ -19,6 +19,7 @@ impl Case {
             protocol,
             tunnel: false,
             sealed: false,
+            handshake: 0,
             ended: false,
             phase: ShutdownPhase::Nothing,
             requests: (0, 0),
@@ -51,6 +52,19 @@ fn the_first_request_has_its_time_from_connecting() {
         assert_eq!(case.at(second as f32), WELL);
     }
     assert_eq!(case.at(10.0), CheckVerdict::HeadLate { begun: true });
+}
+
+#[test]
+fn a_handshake_begins_no_request_once_it_has_ended() {
+    let mut case = Case::new(Protocol::Unknown);
+    case.facts.pulse.received = 300;
+    assert_eq!(case.at(1.0), WELL, "a handshake");
+    (case.facts.sealed, case.facts.handshake) = (true, 400);
+    case.facts.pulse.received = 400;
+    assert_eq!(case.at(2.0), BETWEEN_REQUESTS);
+    assert_eq!(case.at(10.0), CheckVerdict::HeadLate { begun: false });
+    case.facts.pulse.received += 1;
+    assert_eq!(case.at(10.1), CheckVerdict::HeadLate { begun: true });
 }
 
 #[test]

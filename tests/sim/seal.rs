@@ -1,0 +1,83 @@
+//! TLS of a server and of its clients. The sizes of all messages follow from the seed: they depend on no random number.
+
+use std::io;
+use std::sync::{Arc, LazyLock};
+
+use millstream::server::tls::Tls;
+use rcgen::{CertificateParams, KeyPair, PKCS_ED25519, SerialNumber};
+use testkit::sim::{Dice, Socket};
+use testkit::tls::any_client;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+
+struct Identity {
+    pem: String,
+    key: String,
+    trusted: RootCertStore,
+}
+
+/// Signatures of Ed25519 have one length, and so has a certificate whose number is chosen.
+static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
+    let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+    let mut asked = CertificateParams::new(["mill".to_owned()]).unwrap();
+    asked.serial_number = Some(SerialNumber::from(1));
+    let made = asked.self_signed(&key).unwrap();
+    let mut trusted = RootCertStore::empty();
+    trusted.add(made.der().clone()).unwrap();
+    Identity { pem: made.pem(), key: key.serialize_pem(), trusted }
+});
+
+/// The configuration of a server, and those of its clients, which keep its tickets.
+pub(crate) struct Seals {
+    pub(crate) server: Tls,
+    clients: Vec<Arc<ClientConfig>>,
+}
+
+impl Seals {
+    pub(crate) fn new() -> Self {
+        let client = |version, offers_alpn| {
+            let client = any_client(&[version]).with_root_certificates(IDENTITY.trusted.clone());
+            let mut client = client.with_no_client_auth();
+            if offers_alpn {
+                client.alpn_protocols = vec![b"http/1.1".to_vec()];
+            }
+            Arc::new(client)
+        };
+        Self {
+            server: Tls::from_pem(&IDENTITY.pem, &IDENTITY.key).expect("an identity"),
+            clients: [(&TLS13, true), (&TLS13, false), (&TLS12, true), (&TLS12, false)]
+                .map(|(version, offers_alpn)| client(version, offers_alpn))
+                .into(),
+        }
+    }
+
+    /// Returns the first message of a client.
+    pub(crate) fn hello(&self, dice: &mut Dice) -> Vec<u8> {
+        let mut client = ClientConnection::new(Arc::clone(dice.pick(&self.clients)), name()).expect("a configuration");
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello).expect("memory");
+        hello
+    }
+
+    /// Performs the handshake. Returns the socket if it fails.
+    pub(crate) async fn connect(
+        &self,
+        dice: &mut Dice,
+        socket: Socket,
+    ) -> Result<TlsStream<Socket>, (io::Error, Socket)> {
+        let connector = TlsConnector::from(Arc::clone(dice.pick(&self.clients)));
+        connector.connect(name(), socket).into_fallible().await
+    }
+}
+
+/// Returns whether a client has resumed a session.
+pub(crate) fn is_resumed(stream: &TlsStream<Socket>) -> bool {
+    stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed)
+}
+
+fn name() -> ServerName<'static> {
+    ServerName::try_from("mill").expect("a name")
+}
