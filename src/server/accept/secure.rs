@@ -22,7 +22,7 @@ where
             Ok(Err(error)) => return Next::Ended(Err(error.into())),
             Err(_) => return Next::Ended(Err(aborted())),
         };
-        adapter.conn_state().mark_sealed(stream.decrypted());
+        adapter.conn_state().mark_secured(stream.decrypted());
         if let Some(chain) = stream.session().peer_certificates() {
             adapter.extensions_mut().insert(ClientCertificate::new(chain));
         }

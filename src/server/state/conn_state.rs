@@ -29,9 +29,7 @@ pub(in crate::server) struct ConnState {
     phase: AtomicU8,
     /// Whether it carries something other than requests, in addition or instead.
     tunnel: AtomicBool,
-    /// Whether its bytes are those of TLS records.
-    sealed: AtomicBool,
-    /// Bytes that were received before those of the first request.
+    /// Bytes of the handshake of TLS, once it is complete. 0 for a connection without TLS.
     handshake: AtomicU32,
     /// HTTP/1: whether a response waits for the connection to become a tunnel.
     switching: AtomicBool,
@@ -85,7 +83,6 @@ impl ConnState {
             protocol: AtomicU8::new(Protocol::Unknown as u8),
             phase: AtomicU8::new(ShutdownPhase::Nothing as u8),
             tunnel: AtomicBool::new(false),
-            sealed: AtomicBool::new(false),
             handshake: AtomicU32::new(0),
             switching: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -136,19 +133,15 @@ impl ConnState {
         self.tunnel.store(true, Ordering::Relaxed);
     }
 
-    pub(in crate::server) fn is_sealed(&self) -> bool {
-        self.sealed.load(Ordering::Relaxed)
-    }
-
-    /// Records the end of the handshake. `behind` is the number of bytes that have arrived with it, of a request.
+    /// Records the end of the handshake of TLS. `behind` is the number of bytes of a request that have arrived with it.
     #[cfg(tls)]
-    pub(in crate::server) fn mark_sealed(&self, behind: usize) {
-        self.sealed.store(true, Ordering::Relaxed);
-        let handshake = self.received().saturating_sub(behind as u64);
+    pub(in crate::server) fn mark_secured(&self, behind: usize) {
+        let handshake = self.received().saturating_sub(behind as u64).max(1);
         self.handshake.store(u32::try_from(handshake).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
-    /// Returns the bytes that were received before those of the first request: a handshake.
+    /// Returns the bytes that were received before those of the first request; 0 without TLS, or before the end of the
+    /// handshake.
     pub(in crate::server) fn handshake(&self) -> u64 {
         self.handshake.load(Ordering::Relaxed).into()
     }

@@ -24,8 +24,7 @@ const SEALED_LINE: u64 = 5 + 8 + EMPTY_LINE + 16;
 pub(super) struct Facts {
     pub(in crate::server) protocol: Protocol,
     pub(in crate::server) tunnel: bool,
-    pub(in crate::server) sealed: bool,
-    /// Bytes received before those of the first request.
+    /// Bytes of a complete handshake of TLS, or 0.
     pub(in crate::server) handshake: u64,
     pub(in crate::server) ended: bool,
     pub(in crate::server) phase: ShutdownPhase,
@@ -175,7 +174,7 @@ impl Seen {
         let first = begun == 0;
         // A client may send an empty line after a request (RFC 9112 §2.2). It does not begin a head. The start of a
         // head that is no longer than such a line is limited by `keep_alive`.
-        let line = if facts.sealed { SEALED_LINE } else { EMPTY_LINE };
+        let line = if facts.handshake > 0 { SEALED_LINE } else { EMPTY_LINE };
         let spoke = match first {
             true => pulse.received > received.max(facts.handshake),
             false => pulse.received - received > line,

@@ -162,7 +162,6 @@ impl Entry {
         let facts = Facts {
             protocol: conn_state.protocol(),
             tunnel: conn_state.is_tunnel(),
-            sealed: conn_state.is_sealed(),
             handshake: conn_state.handshake(),
             ended: conn_state.has_ended(),
             phase: conn_state.phase(),

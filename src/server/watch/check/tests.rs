@@ -18,7 +18,6 @@ impl Case {
         let facts = Facts {
             protocol,
             tunnel: false,
-            sealed: false,
             handshake: 0,
             ended: false,
             phase: ShutdownPhase::Nothing,
@@ -59,8 +58,7 @@ fn a_handshake_begins_no_request_once_it_has_ended() {
     let mut case = Case::new(Protocol::Unknown);
     case.facts.pulse.received = 300;
     assert_eq!(case.at(1.0), WELL, "a handshake");
-    (case.facts.sealed, case.facts.handshake) = (true, 400);
-    case.facts.pulse.received = 400;
+    (case.facts.handshake, case.facts.pulse.received) = (400, 400);
     assert_eq!(case.at(2.0), BETWEEN_REQUESTS);
     assert_eq!(case.at(10.0), CheckVerdict::HeadLate { begun: false });
     case.facts.pulse.received += 1;
@@ -154,18 +152,18 @@ fn a_response_is_silent_if_nothing_moves_and_nothing_waits_for_the_peer() {
 
 #[test]
 fn an_empty_line_between_requests_is_no_head() {
-    for (sealed, line) in [(false, 2), (true, 24), (true, 31)] {
+    for (handshake, line) in [(0, 2), (50, 24), (50, 31)] {
         let mut case = Case::new(Protocol::One);
-        (case.facts.requests, case.facts.pulse.received, case.facts.sealed) = ((1, 0), 100, sealed);
+        (case.facts.requests, case.facts.pulse.received, case.facts.handshake) = ((1, 0), 100, handshake);
         assert_eq!(case.at(0.0), WELL);
         case.facts.pulse.received += line;
         assert_eq!(case.at(1.0), BETWEEN_REQUESTS);
         assert_eq!(case.at(59.9), BETWEEN_REQUESTS);
         assert_eq!(case.at(60.0), CheckVerdict::Idle);
     }
-    for (sealed, head) in [(false, 3), (true, 32)] {
+    for (handshake, head) in [(0, 3), (50, 32)] {
         let mut case = Case::new(Protocol::One);
-        (case.facts.requests, case.facts.pulse.received, case.facts.sealed) = ((1, 0), 100, sealed);
+        (case.facts.requests, case.facts.pulse.received, case.facts.handshake) = ((1, 0), 100, handshake);
         assert_eq!(case.at(0.0), WELL);
         case.facts.pulse.received += head;
         assert_eq!(case.at(1.0), WELL);
