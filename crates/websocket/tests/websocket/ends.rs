@@ -1,5 +1,7 @@
 //! How a WebSocket ends, and that nothing of it is left.
 
+use std::sync::atomic::Ordering;
+
 use futures_util::SinkExt;
 use millstream::sse::LagPolicy;
 use millstream_websocket::WebSocketHub;
@@ -7,7 +9,7 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::*;
-use crate::wire::{Server, Wire};
+use crate::wire::{Server, TOLD, Wire};
 
 #[tokio::test]
 async fn the_code_tells_why_the_events_end() {
@@ -99,5 +101,24 @@ async fn the_end_of_the_service_closes() {
         socket.send(Message::text("late")).await.unwrap();
         assert_eq!(closed(&mut socket).await, (1000, String::new()), "{wire:?}");
         until(&hub, |stats| stats.subscribers == 0).await;
+    }
+}
+
+/// The client does not answer the close frame, so its connection ends later.
+#[tokio::test]
+async fn a_service_is_told_of_the_end_at_once() {
+    for wire in Wire::ALL {
+        let hub = Hub::new();
+        let server = Server::start(wire, WebSocketHub::text(&hub)).await;
+        let told = TOLD.load(Ordering::Relaxed);
+        let _silent = server.raw("/told").await;
+        until(&hub, |stats| stats.subscribers == 1).await;
+        hub.close();
+        let waits = async {
+            while TOLD.load(Ordering::Relaxed) == told {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(HANGS, waits).await.unwrap_or_else(|_| panic!("{wire:?}: the service was not told"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use axum::body::Body;
@@ -66,10 +67,22 @@ async fn echo(mut client: Client) {
     }
 }
 
-/// `/echo` sends the messages of the client back, and other paths have events only.
+/// Services that were told of the end: no message comes, and none can be sent.
+pub(crate) static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+async fn tells(mut client: Client) {
+    while client.next().await.is_some() {}
+    if client.send(Message::Text(String::new())).await.is_err() {
+        TOLD.fetch_add(1, Ordering::Relaxed);
+    }
+    std::future::pending().await
+}
+
+/// `/echo` sends the messages of the client back, `/told` waits for the end, and other paths have events only.
 fn answer<B, R: Default>(hub: &WebSocketHub, request: &mut Request<B>) -> Response<R> {
     match request.uri().path() {
         "/echo" => hub.subscribe_with(request, echo),
+        "/told" => hub.subscribe_with(request, tells),
         _ => hub.subscribe(request),
     }
 }
