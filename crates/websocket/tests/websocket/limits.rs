@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use super::*;
-use crate::wire::{Server, Wire};
+use crate::wire::{LATE, Server, Wire};
 
 #[tokio::test]
 async fn a_violation_is_answered_with_its_code() {
@@ -94,4 +94,35 @@ async fn answers_do_not_pile_up() {
         drop(stream);
         until(&hub, |stats| stats.subscribers == 0).await;
     }
+}
+
+#[tokio::test]
+async fn a_client_that_waits_for_the_service_is_not_silent() {
+    let hub = Hub::new();
+    let server = Server::start(Wire::Plain, WebSocketHub::text(&hub).idle_timeout(LATE / 4)).await;
+    let mut socket = server.connect("/late").await;
+    for n in 0..4 {
+        socket.send(Message::text(format!("{n}"))).await.unwrap();
+    }
+    for n in 0..4 {
+        assert_eq!(next(&mut socket).await, Message::text(format!("{n}")));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_answer_a_close_frame_is_disconnected() {
+    let close = |wire| async move {
+        let hub = Hub::new();
+        let server = Server::start(wire, WebSocketHub::text(&hub).idle_timeout(Duration::ZERO)).await;
+        let mut stream = server.raw("/").await;
+        hub.close();
+        let since = Instant::now();
+        let mut frame = Vec::new();
+        let ended = timeout(HANGS, stream.read_to_end(&mut frame)).await.expect("an end in time");
+        // Over TLS, it is not announced.
+        assert!(ended.is_ok() || wire == Wire::Tls, "{wire:?}: {ended:?}");
+        assert_eq!(frame[..4], [0x88, frame.len() as u8 - 2, 0x03, 0xe8], "{wire:?}");
+        assert!(since.elapsed() >= Duration::from_secs(5), "{wire:?}: {:?}", since.elapsed());
+    };
+    tokio::join!(close(Wire::Plain), close(Wire::Tls), close(Wire::Axum), close(Wire::Tokio));
 }

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request as AxumRequest;
@@ -78,10 +79,21 @@ async fn tells(mut client: Client) {
     std::future::pending().await
 }
 
-/// `/echo` sends the messages of the client back, `/told` waits for the end, and other paths have events only.
+/// A service that takes no message for a time.
+async fn late(client: Client) {
+    tokio::time::sleep(LATE).await;
+    echo(client).await;
+}
+
+/// Time for which `/late` takes no message.
+pub(crate) const LATE: Duration = Duration::from_millis(1200);
+
+/// `/echo` sends the messages of the client back, `/late` does so later, `/told` waits for the end, and other paths have
+/// events only.
 fn answer<B, R: Default>(hub: &WebSocketHub, request: &mut Request<B>) -> Response<R> {
     match request.uri().path() {
         "/echo" => hub.subscribe_with(request, echo),
+        "/late" => hub.subscribe_with(request, late),
         "/told" => hub.subscribe_with(request, tells),
         _ => hub.subscribe(request),
     }
