@@ -15,7 +15,7 @@ pub(crate) const LINES: &[(&str, usize)] = &[
     ("crates/redis/src", 1_767),
     ("crates/resumable/src", 2_319),
     ("crates/topics/src", 1_430),
-    ("crates/websocket/src", 643),
+    ("crates/websocket/src", 644),
 ];
 
 /// Lines of `tests/api.txt`.

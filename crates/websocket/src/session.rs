@@ -140,6 +140,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                 Phase::Open | Phase::Closing => {
                     let is_busy = [self.poll_events(cx)?, self.poll_replies(cx)?, self.read()?];
                     if is_busy.iter().all(Poll::is_pending) {
+                        // The last read may have queued an answer.
+                        ready!(self.socket.poll_room(cx))?;
                         return Poll::Pending;
                     }
                 }

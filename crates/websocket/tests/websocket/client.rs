@@ -69,3 +69,17 @@ async fn a_message_may_be_cut_anywhere_and_come_with_the_handshake() {
         until(&hub, |stats| stats.subscribers == 0).await;
     }
 }
+
+#[tokio::test]
+async fn frames_that_come_together_are_all_answered() {
+    const PINGS: usize = 200;
+    for wire in Wire::ALL {
+        let hub = Hub::new();
+        let server = Server::start(wire, WebSocketHub::text(&hub)).await;
+        let mut stream = server.raw("/").await;
+        stream.write_all(&[0x89, 0x80, 0, 0, 0, 0].repeat(PINGS)).await.unwrap();
+        let mut pongs = [0; 2 * PINGS];
+        timeout(HANGS, stream.read_exact(&mut pongs)).await.expect("all in time").unwrap();
+        assert_eq!(pongs.to_vec(), [0x8a, 0].repeat(PINGS), "{wire:?}");
+    }
+}
