@@ -17,8 +17,8 @@ use millstream::server::tls::rustls::pki_types::{CertificateDer, ServerName};
 use millstream::server::{RequestBody, serve};
 use millstream_websocket::{Client, Message, WebSocketHub};
 use testkit::HANGS;
-use testkit::http::narrow;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpSocket;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::{WebSocketStream, client_async};
@@ -139,8 +139,11 @@ impl Server {
     }
 
     pub(crate) async fn stream(&self) -> Box<dyn Stream> {
-        // With a small receive buffer, so that clients that do not read are soon noticed.
-        let stream = narrow(self.addr).await;
+        // With a small receive buffer, so that clients that do not read are soon noticed. A smaller one than this makes the
+        // kernel wait 200 ms for each kilobyte.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(128 << 10).unwrap();
+        let stream = socket.connect(self.addr).await.unwrap();
         if self.wire != Wire::Tls {
             return Box::new(stream);
         }
