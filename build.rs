@@ -5,14 +5,13 @@
 //! | `portable` | without calls that only Linux has: on other systems, and where `--cfg millstream_portable` asks for it |
 //! | `uring` | io_uring: the feature `fs`, on Linux only |
 //! | `uring_net` | io_uring on sockets: `uring` with the feature `uring-net` |
-//! | `ktls` | TLS records that the kernel makes: `tls` on Linux, where `--cfg millstream_unstable_ktls` asks for it |
 //! | `tls` | one of the features `tls-ring` and `tls-aws-lc-rs` |
 
 use std::env::var_os;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-check-cfg=cfg(portable, uring, uring_net, tls, ktls)");
+    println!("cargo::rustc-check-cfg=cfg(portable, uring, uring_net, tls)");
     let is_linux = var_os("CARGO_CFG_TARGET_OS").is_some_and(|os| os == "linux");
     let is_portable = !is_linux || var_os("CARGO_CFG_MILLSTREAM_PORTABLE").is_some();
     if is_portable {
@@ -25,8 +24,5 @@ fn main() {
     }
     if ["RING", "AWS_LC_RS"].iter().any(|by| var_os(format!("CARGO_FEATURE_TLS_{by}")).is_some()) {
         println!("cargo::rustc-cfg=tls");
-        if !is_portable && var_os("CARGO_CFG_MILLSTREAM_UNSTABLE_KTLS").is_some() {
-            println!("cargo::rustc-cfg=ktls");
-        }
     }
 }

@@ -14,8 +14,6 @@ use millstream::files::Files;
 use millstream::net::TcpListener;
 use millstream::server::serve;
 use millstream::server::tls::Tls;
-#[cfg(ktls)]
-use millstream::{Capabilities, Support};
 use tokio::signal::unix::{SignalKind, signal};
 
 use report::report;
@@ -46,10 +44,6 @@ struct Options {
     /// Root certificates of clients, PEM. Clients without a certificate are refused.
     #[arg(long, value_name = "FILE")]
     client_roots: Option<PathBuf>,
-    /// Lets the kernel encrypt connections that send long files.
-    #[cfg(ktls)]
-    #[arg(long)]
-    kernel_tls: bool,
 }
 
 #[tokio::main]
@@ -82,12 +76,6 @@ async fn run(options: Options) -> Result<(), String> {
         builder = builder.client_roots_file(roots);
     }
     let tls = builder.build().map_err(|e| report(&e))?;
-    #[cfg(ktls)]
-    let tls = tls.kernel_tls(options.kernel_tls);
-    #[cfg(ktls)]
-    if let (true, Support::No(why)) = (options.kernel_tls, Capabilities::get().kernel_tls()) {
-        eprintln!("--kernel-tls has no effect: {why}");
-    }
     let mut hangup = signal(SignalKind::hangup()).map_err(|e| e.to_string())?;
     let handle = tls.clone();
     tokio::spawn(async move {

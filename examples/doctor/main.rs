@@ -8,9 +8,6 @@
 mod link;
 #[cfg(target_os = "linux")]
 mod measure;
-#[cfg(all(target_os = "linux", tls))]
-#[cfg(ktls)]
-mod tls;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -88,13 +85,6 @@ const CHECKS: &[Check] = &[
          when many come at once. Usual causes: a container's seccomp profile (Docker and containerd block io_uring by \
          default), sysctl kernel.io_uring_disabled, a limit on locked memory (ulimit -l) too small for even 32 entries, \
          or a kernel whose io_uring lacks features of Linux 5.12.",
-    ),
-    #[cfg(ktls)]
-    (
-        "kernel_tls",
-        Capabilities::kernel_tls,
-        "Tls::kernel_tls, which is off by default, does nothing: files over TLS are encrypted by this process. Usual \
-         cause: the kernel's module `tls` is not loaded, or the kernel was built without it.",
     ),
 ];
 

@@ -11,8 +11,6 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use measuring::statistics::{median, quantile};
 use millstream::Capabilities;
-#[cfg(ktls)]
-use millstream::Support;
 use millstream::body::FileBody;
 use millstream::fs::File;
 use millstream::net::{SendStrategy, TcpStream};
@@ -24,8 +22,6 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::link::Link;
-#[cfg(ktls)]
-use crate::tls;
 
 const SIZES: [usize; 8] = [1 << 10, 4 << 10, 10 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20];
 /// Turns of all contenders; the figures are medians.
@@ -109,7 +105,6 @@ pub(crate) fn run(link: &Link, time: Duration) -> Result<(), Error> {
     print("Calls, microseconds", &[calls(slice)?], &mut Vec::new());
     let rows: Result<Vec<Row>, Error> = SIZES.iter().map(|&size| files(link, size, slice)).collect();
     print(&format!("A file in memory to a socket over {link}, microseconds of CPU time"), &rows?, &mut lost);
-    of_tls(slice, &mut lost)?;
     let rows: Result<Vec<Row>, Error> = [1, 8, 64].iter().map(|&streams| sends(link, streams, slice)).collect();
     print(&format!("Messages of 256 B, one for each stream at once, over {link}, for each"), &rows?, &mut lost);
     let mut cases = vec![(1, false), (32, false)];
@@ -133,22 +128,6 @@ pub(crate) fn run(link: &Link, time: Duration) -> Result<(), Error> {
         );
         lost.iter().for_each(|line| println!("  {line}"));
     }
-    Ok(())
-}
-
-#[cfg(ktls)]
-fn of_tls(slice: Duration, lost: &mut Vec<String>) -> Result<(), Error> {
-    if let Support::No(why) = Capabilities::get().kernel_tls() {
-        println!("Files over TLS have one path here. No kernel TLS: {why}\n");
-        return Ok(());
-    }
-    let rows: Result<Vec<Row>, Error> = tls::SIZES.iter().map(|&size| tls::files(size, slice)).collect();
-    print("A file in memory over TLS on loopback, microseconds of CPU time", &rows?, lost);
-    Ok(())
-}
-
-#[cfg(not(ktls))]
-fn of_tls(_: Duration, _: &mut Vec<String>) -> Result<(), Error> {
     Ok(())
 }
 
@@ -196,7 +175,6 @@ fn setting(path: &str) -> &'static str {
         "read, copied" => "MILLSTREAM_DISABLE=mapping",
         "ring" => "MILLSTREAM_IO=uring",
         "calls" | "pool" => "MILLSTREAM_IO=epoll",
-        "kernel TLS" => "Tls::kernel_tls",
         _ => "SendStrategy::NoCork",
     }
 }

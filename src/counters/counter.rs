@@ -125,7 +125,6 @@ macro_rules! for_all { ($call:ident) => { $call! {
     /// TLS handshakes that resumed a session by a ticket.
     TlsResumed => tls_resumed,
     /// TLS connections whose keys were handed to the kernel, which encrypts what is sent on them.
-    TlsByKernel => tls_by_kernel,
     /// TLS handshakes that failed, timed out or were not TLS, except clients that left without a byte.
     TlsFailures => tls_failures,
     /// Certificates that were reloaded and put into use.

@@ -64,20 +64,6 @@ pub(crate) fn certificate_kept(error: &(dyn Error + 'static)) {
     let _ = error;
 }
 
-#[cfg(ktls)]
-pub(crate) fn without_kernel_tls(why: &str) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(target: "millstream", why, "no kernel TLS");
-    let _ = why;
-}
-
-#[cfg(ktls)]
-pub(crate) fn kernel_tls_refused(error: &std::io::Error) {
-    #[cfg(feature = "tracing")]
-    tracing::debug!(target: "millstream", error = error as &dyn Error, "the kernel does not encrypt a connection");
-    let _ = error;
-}
-
 #[cfg(tls)]
 pub(crate) fn ticket_keys_kept(path: &std::path::Path, error: &std::io::Error) {
     #[cfg(feature = "tracing")]

@@ -49,8 +49,6 @@ pub struct Capabilities {
     io_uring: Entry,
     splice: Entry,
     copy_file_range: Entry,
-    #[cfg(ktls)]
-    kernel_tls: Entry,
 }
 
 #[derive(Debug)]
@@ -157,13 +155,6 @@ impl Capabilities {
         self.copy_file_range.support()
     }
 
-    /// Returns support for TLS records that the kernel makes, for `Tls::kernel_tls`: Linux 6.12 with the module `tls`.
-    /// Only with `--cfg millstream_unstable_ktls`.
-    #[cfg(ktls)]
-    pub fn kernel_tls(&self) -> &Support {
-        self.kernel_tls.support()
-    }
-
     fn probe(disabled: &str) -> Self {
         let entry = |name, instead, probe| Entry::new(disabled, name, instead, probe);
         Self {
@@ -180,8 +171,6 @@ impl Capabilities {
             io_uring: entry("io_uring", "operations on files go to the blocking pool", probe::io_uring),
             splice: entry("splice", "copies between sockets are read and written", probe::splice),
             copy_file_range: entry("copy_file_range", "copies of files are read and written", probe::copy_file_range),
-            #[cfg(ktls)]
-            kernel_tls: entry("kernel_tls", "files over TLS are encrypted by this process", probe::kernel_tls),
         }
     }
 
@@ -196,8 +185,6 @@ impl Capabilities {
             &self.io_uring,
             &self.splice,
             &self.copy_file_range,
-            #[cfg(ktls)]
-            &self.kernel_tls,
         ];
         entries.into_iter().map(|entry| (entry.name, entry.support()))
     }
@@ -219,7 +206,7 @@ mod tests {
 
     #[test]
     fn every_entry_can_be_turned_off_and_says_so() {
-        let all = "sendfile, read_nowait,openat2,cachestat,mapping,io_uring,splice,copy_file_range,kernel_tls";
+        let all = "sendfile, read_nowait,openat2,cachestat,mapping,io_uring,splice,copy_file_range";
         let none = Capabilities::probe(all);
         for (name, support) in none.entries() {
             assert!(!support.is_yes(), "{name}");
@@ -234,8 +221,7 @@ mod tests {
         assert!(report.starts_with("Linux "));
         for (name, support) in caps.entries() {
             assert!(report.contains(name), "{report}");
-            // Many kernels are built without it.
-            if !support.is_yes() && name != "kernel_tls" {
+            if !support.is_yes() {
                 crate::skips::skip(name, support);
             }
         }

@@ -44,7 +44,6 @@ const UNSAFE: &[&str] = &[
     "src/sys/linux/exit.rs",
     "src/sys/linux/file.rs",
     "src/sys/linux/heap.rs",
-    "src/sys/linux/kernel_tls.rs",
     "src/sys/linux/map.rs",
     "src/sys/linux/map/guard.rs",
     "src/sys/linux/map/pages.rs",

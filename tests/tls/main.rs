@@ -15,8 +15,6 @@ use millstream::net::TcpListener;
 use millstream::server;
 use millstream::server::tls::{ClientCertificate, Tls, TlsBuilder};
 use millstream::server::{Limits, RequestBody};
-#[cfg(ktls)]
-use socket2::{SockRef, Socket};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, yield_now};
@@ -31,8 +29,6 @@ mod counts;
 mod files;
 mod gone;
 mod keep_alive;
-#[cfg(ktls)]
-mod kernel;
 mod protocols;
 mod records;
 mod reload;
@@ -102,9 +98,6 @@ const TOKEN: &[u8] = b"data: {\"token\": \"hello world this is\"}\n\n";
 
 struct Server {
     addr: SocketAddr,
-    /// The listener's.
-    #[cfg(ktls)]
-    socket: Socket,
     tree: TempDir,
     bytes: Vec<u8>,
     task: AbortHandle,
@@ -124,8 +117,6 @@ impl Server {
     async fn limited(tls: Tls, limits: Limits) -> Self {
         // Gathering must not depend on the load of the machine.
         let listener = TcpListener::builder().gather_limit(Duration::from_secs(60)).bind("127.0.0.1:0").await.unwrap();
-        #[cfg(ktls)]
-        let socket = SockRef::from(&listener).try_clone().unwrap();
         let addr = listener.local_addr().unwrap();
         let (tree, bytes) = tree();
         let (files, dir) = (believed(&tree), tree.path().to_owned());
@@ -134,20 +125,7 @@ impl Server {
             async move { Ok::<_, Infallible>(answer(&files, &dir, request).await) }
         });
         let task = tokio::spawn(serve(listener, service).limits(limits).tls(tls).into_future());
-        Self {
-            addr,
-            #[cfg(ktls)]
-            socket,
-            tree,
-            bytes,
-            task: task.abort_handle(),
-        }
-    }
-
-    /// Sets the send buffer of new connections.
-    #[cfg(ktls)]
-    fn send_buffer(&self, bytes: usize) {
-        self.socket.set_send_buffer_size(bytes).unwrap();
+        Self { addr, tree, bytes, task: task.abort_handle() }
     }
 }
 

@@ -94,7 +94,7 @@ impl WebSocketHub {
     ///
     /// See [`subscribe_with`](Self::subscribe_with).
     pub fn subscribe<B, R: Default>(&self, request: &mut Request<B>) -> Response<R> {
-        self.answer(request, |_| pending())
+        self.subscribe_with(request, |_| pending())
     }
 
     /// As [`subscribe`](Self::subscribe), with a function that gets the messages of the client, and can send to it alone.
@@ -113,15 +113,6 @@ impl WebSocketHub {
     ///
     /// Panics outside a tokio runtime.
     pub fn subscribe_with<B, R, F, Fut>(&self, request: &mut Request<B>, service: F) -> Response<R>
-    where
-        R: Default,
-        F: FnOnce(Client) -> Fut,
-        Fut: Future<Output = ()> + Send + 'static,
-    {
-        self.answer(request, service)
-    }
-
-    fn answer<B, R, F, Fut>(&self, request: &mut Request<B>, service: F) -> Response<R>
     where
         R: Default,
         F: FnOnce(Client) -> Fut,

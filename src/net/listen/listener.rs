@@ -123,10 +123,10 @@ fn log_capabilities() {
     });
 }
 
-/// Returns what the machine lacks, and why. Kernel TLS is off unless a `Tls` asks for it, which reports its absence.
+/// Returns what the machine lacks, and why.
 fn missing() -> impl Iterator<Item = (&'static str, &'static str)> {
     Capabilities::get().entries().filter_map(|(name, support)| match support {
-        Support::No(reason) if name != "kernel_tls" => Some((name, &**reason)),
+        Support::No(reason) => Some((name, &**reason)),
         _ => None,
     })
 }

@@ -2,8 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-#[cfg(ktls)]
-use std::task::{Context, Poll};
 
 use tokio::net::ToSocketAddrs;
 
@@ -11,11 +9,7 @@ use super::stream::{Stream, stream};
 use crate::net::options::Options;
 use crate::runtime::Turn;
 use crate::sys::fd::{AsFd, OwnedFd};
-#[cfg(ktls)]
-use crate::sys::kernel_tls;
 use crate::sys::socket;
-#[cfg(ktls)]
-use crate::sys::tls_keys::Keys;
 
 /// A TCP connection that detects the origin of bytes, such as a file, and gathers small writes.
 ///
@@ -114,33 +108,6 @@ impl TcpStream {
     /// Returns the address of the peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         socket::peer_addr(self)
-    }
-}
-
-/// Encryption by the kernel.
-#[cfg(ktls)]
-impl TcpStream {
-    /// Makes the kernel encrypt all bytes written from now on, or replaces its keys. The kernel must have accepted all
-    /// earlier bytes.
-    pub(crate) fn encrypt(&self, keys: &Keys) -> io::Result<()> {
-        kernel_tls::encrypt(self.as_fd(), keys)
-    }
-
-    /// Sends `bytes` as one record of this type, behind all earlier bytes.
-    pub(crate) fn poll_send_record(&self, cx: &mut Context<'_>, kind: u8, bytes: &[u8]) -> Poll<io::Result<()>> {
-        self.poll_send_with(cx, |socket| kernel_tls::send_record(socket, kind, bytes)).map_ok(drop)
-    }
-
-    /// As [`poll_send_record`](Self::poll_send_record), for the last one: the connection may be closed afterwards.
-    pub(crate) fn poll_send_last_record(&self, cx: &mut Context<'_>, kind: u8, bytes: &[u8]) -> Poll<io::Result<()>> {
-        self.poll_send_with(cx, |socket| kernel_tls::send_last_record(socket, kind, bytes)).map_ok(drop)
-    }
-
-    /// Sends `bytes` as one record of this type, unless earlier bytes are queued or the socket is full.
-    pub(crate) fn try_send_record(&self, kind: u8, bytes: &[u8]) {
-        if self.queued() == 0 {
-            let _ = kernel_tls::send_record(self.as_fd(), kind, bytes);
-        }
     }
 }
 

@@ -9,7 +9,6 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::rustls::server::Acceptor;
 
 use super::config::Tls;
-use super::kernel::{self, Kernel};
 use super::stream::TlsStream;
 use crate::counters::{Counter, count};
 use crate::net::{Rewind, TakeOver};
@@ -53,23 +52,19 @@ impl Tls {
             refuse(&mut stream).await?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS; answered with 400"));
         }
-        let stream = self.shake(stream, self.uses_kernel()).await?;
+        let stream = self.shake(stream).await?;
         attempt.counter = if stream.is_resumed() { Counter::TlsResumed } else { Counter::TlsHandshakes };
         Ok(stream)
     }
 
-    /// Performs the handshake. With `by_kernel` the kernel may encrypt later.
-    pub(super) async fn shake<S>(&self, stream: S, by_kernel: bool) -> io::Result<TlsStream<S>>
+    /// Performs the handshake.
+    async fn shake<S>(&self, stream: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + TakeOver + Unpin,
     {
-        let wire = kernel::wire(stream, by_kernel);
-        let started = LazyConfigAcceptor::new(Acceptor::default(), wire).await?;
+        let started = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         let config = self.config_for(started.client_hello().cipher_suites());
-        let (config, log) = kernel::prepare(config, by_kernel);
-        let stream = started.into_stream(config).await?;
-        let kernel = log.and_then(|log| Kernel::new(stream.get_ref().1, &log));
-        Ok(TlsStream::new(stream, kernel))
+        Ok(TlsStream::new(started.into_stream(config).await?))
     }
 }
 

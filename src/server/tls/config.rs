@@ -14,8 +14,6 @@ use super::provider;
 use super::sources::Sources;
 use crate::counters::log;
 use crate::counters::{Counter, count};
-#[cfg(ktls)]
-use crate::sys::caps::{Capabilities, Support};
 
 /// TLS configuration for [`Server::tls`](crate::server::Server::tls): a certificate chain and its key. Clones share it:
 /// a reload applies to all servers that use it.
@@ -46,8 +44,6 @@ use crate::sys::caps::{Capabilities, Support};
 pub struct Tls {
     shared: Arc<TlsShared>,
     every: Option<Duration>,
-    #[cfg(ktls)]
-    kernel: bool,
 }
 
 struct TlsShared {
@@ -90,43 +86,7 @@ impl Tls {
     }
 
     fn with(shared: TlsShared, every: Option<Duration>) -> Self {
-        Self {
-            shared: Arc::new(shared),
-            every,
-            #[cfg(ktls)]
-            kernel: false,
-        }
-    }
-
-    /// Makes the kernel encrypt connections that send long files (kernel TLS), and sends these by `sendfile`. Off by
-    /// default: whether it saves CPU time depends on the machine, which `doctor --measure` shows.
-    ///
-    /// The kernel takes a connection over at the first write with 256 KiB or more of a mapped file. It does so only for
-    /// TLS 1.3 without HTTP/2, and if no `max_fragment_size` is set. Bytes and errors are the same, with one exception.
-    /// Before Linux 6.14 a connection fails when its keys must be replaced: because the client requests it
-    /// (`KeyUpdate`), or, with AES-GCM, after 8 million writes or 256 GiB.
-    ///
-    /// If [`Capabilities::kernel_tls`] reports a reason against it, this has no effect, and the reason is logged.
-    ///
-    /// Unstable: only with `--cfg millstream_unstable_ktls`, until a machine has timed it.
-    #[cfg(ktls)]
-    #[must_use]
-    pub fn kernel_tls(mut self, on: bool) -> Self {
-        if let Support::No(why) = Capabilities::get().kernel_tls()
-            && on
-        {
-            log::without_kernel_tls(why);
-        }
-        self.kernel = on;
-        self
-    }
-
-    /// Returns whether the kernel may encrypt.
-    pub(super) fn uses_kernel(&self) -> bool {
-        #[cfg(ktls)]
-        return self.kernel && Capabilities::get().kernel_tls().is_yes();
-        #[cfg(not(ktls))]
-        false
+        Self { shared: Arc::new(shared), every }
     }
 
     pub(super) fn every(&self) -> Option<Duration> {
@@ -204,8 +164,6 @@ impl fmt::Debug for Tls {
         if let Ok(sources) = self.shared.sources.try_lock() {
             debug.field("sources", &*sources);
         }
-        #[cfg(ktls)]
-        debug.field("kernel", &self.kernel);
         debug.field("every", &self.every).finish_non_exhaustive()
     }
 }

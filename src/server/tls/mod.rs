@@ -15,7 +15,6 @@
 //! | `provider` | the cryptography that features choose |
 //! | `watch` | reload of files that change |
 //! | `accept`, `stream`, `records` | handshake, [`TlsStream`], sizes of records |
-//! | `kernel` | encryption by the kernel, which is unstable |
 //!
 //! Protocol and cryptography are those of [rustls], through [tokio_rustls]: TLS 1.3 and 1.2 (RFC 8446, RFC 5246), with
 //! session tickets. ALPN (RFC 7301) negotiates HTTP/2 or HTTP/1.1.
@@ -28,8 +27,6 @@ mod clients;
 mod config;
 mod error;
 mod identity;
-#[cfg_attr(not(ktls), path = "no_kernel.rs")]
-mod kernel;
 mod names;
 mod pem;
 mod provider;

@@ -11,12 +11,11 @@ use tokio::time::Instant;
 use tokio_rustls::rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 use tokio_rustls::server;
 
-use super::kernel::{self, Kernel, Wire};
 use super::records::{Records, cut};
 use crate::buf::origin;
 use crate::counters::log;
 use crate::counters::{Counter, count};
-use crate::net::{Outlet, Owed, Rewind, Seal, Sent, TakeOver, TcpStream};
+use crate::net::{Outlet, Owed, Rewind, Seal, Sent, TakeOver};
 
 /// Bytes encrypted by one write: as many as one call sends.
 const WRITE_MAX: usize = 64 << 10;
@@ -28,7 +27,7 @@ const PIECES: usize = 64;
 ///
 /// Records have at most 1400 bytes while a connection is young (64 KiB) or after it was idle (1 s), so that the peer
 /// can decrypt each segment when it arrives. Otherwise records have 16 KiB (RFC 8446 §5.1). The stream below gathers
-/// the records. With `Tls::kernel_tls` (unstable) the kernel may make them.
+/// the records.
 ///
 /// # Errors
 ///
@@ -40,12 +39,10 @@ const PIECES: usize = 64;
 /// # Cancel safety
 ///
 /// As for the stream below. `shutdown` sends a `close_notify`. A stream dropped without `shutdown` does not, so that
-/// the peer detects the truncation; if the kernel encrypts, it may also lose the last records.
+/// the peer detects the truncation.
 pub struct TlsStream<S> {
     /// Boxed, because its size is a kilobyte and it is moved often.
-    stream: Box<server::TlsStream<Wire<S>>>,
-    /// Present while the kernel encrypts, or may begin to.
-    kernel: Option<Box<Kernel>>,
+    stream: Box<server::TlsStream<S>>,
     records: Records,
     /// Bytes that were received and given back by a reader.
     unread: Vec<u8>,
@@ -58,14 +55,11 @@ pub struct TlsStream<S> {
 }
 
 impl<S> TlsStream<S> {
-    pub(super) fn new(mut stream: server::TlsStream<Wire<S>>, kernel: Option<Kernel>) -> Self {
-        let (wire, session) = stream.get_mut();
-        kernel::mark_shaken(wire);
+    pub(super) fn new(mut stream: server::TlsStream<S>) -> Self {
         // Writes are bounded here, so that the remainder of a bound does not split a record.
-        session.set_buffer_limit(None);
+        stream.get_mut().1.set_buffer_limit(None);
         Self {
             stream: Box::new(stream),
-            kernel: kernel.map(Box::new),
             records: Records::new(Instant::now()),
             unread: Vec::new(),
             torn: false,
@@ -76,7 +70,7 @@ impl<S> TlsStream<S> {
 
     /// Returns the stream below, for its addresses or its [handle](crate::net::TcpStream::handle).
     pub fn get_ref(&self) -> &S {
-        kernel::below(self.stream.get_ref().0)
+        self.stream.get_ref().0
     }
 
     /// Returns the rustls session: cipher suite, certificates of the client, exported keys.
@@ -111,15 +105,6 @@ impl<S> TlsStream<S> {
     }
 }
 
-#[cfg(all(test, ktls))]
-impl<S> TlsStream<S> {
-    /// Returns the state that the kernel would continue, and the number of the next record.
-    pub(super) fn into_kernel(self) -> (Option<Box<Kernel>>, Option<u64>, ServerConnection) {
-        let (wire, session) = self.stream.into_inner();
-        (self.kernel, wire.records(), session)
-    }
-}
-
 impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
     /// Passes received bytes to `take`: those of all records that are decrypted, as far as there is room. None mean the
     /// end of the stream.
@@ -150,11 +135,7 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
         let received = match ready!(stream.as_mut().poll_fill_buf(cx)) {
             Ok(received) => received,
             Err(e) => {
-                let broken = e.kind() == io::ErrorKind::InvalidData;
-                self.broken = broken;
-                if broken && let Some((kernel, _, socket)) = self.by_kernel() {
-                    kernel.alert(socket, &e);
-                }
+                self.broken = e.kind() == io::ErrorKind::InvalidData;
                 return Poll::Ready(Err(e));
             }
         };
@@ -184,15 +165,8 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
 
     /// Encrypts bytes of `bufs` in order, and returns their number. `Pending` means none.
     fn poll_records(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if let Some((kernel, session, socket)) = self.by_kernel() {
-            return kernel.poll_write(cx, session, socket, bufs);
-        }
         // First hands over the rest of the previous write, so that at most one write waits here.
         ready!(self.poll_handed_over(cx))?;
-        ready!(self.poll_kernel(cx, bufs))?;
-        if let Some((kernel, session, socket)) = self.by_kernel() {
-            return kernel.poll_write(cx, session, socket, bufs);
-        }
         let taken = self.encrypt(bufs)?;
         if taken > 0 {
             // The next write, flush or shutdown offers the remaining bytes to the stream below.
@@ -243,16 +217,6 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
         Ok(below.send(&records.into()))
     }
 
-    /// Returns the parts that send on this connection if the kernel encrypts.
-    fn by_kernel(&mut self) -> Option<(&mut Kernel, &mut ServerConnection, &mut TcpStream)> {
-        kernel::active(&mut self.kernel, &mut self.stream)
-    }
-
-    /// Lets the kernel encrypt if `bufs` are better sent by it. All records of the session were handed over.
-    pub(super) fn poll_kernel(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<()>> {
-        kernel::poll_begin(&mut self.kernel, &mut self.stream, cx, bufs)
-    }
-
     /// Ready once the stream below has taken all bytes.
     fn poll_handed_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.torn {
@@ -278,8 +242,7 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin + Send> TakeOver for TlsStream
     }
 
     fn as_seal(&mut self) -> Option<&mut dyn Seal> {
-        // The kernel counts records, and continues behind those of the session.
-        if self.kernel.is_some() { None } else { Some(self) }
+        Some(self)
     }
 }
 
@@ -349,9 +312,6 @@ macro_rules! writes {
                 // No `close_notify`: the peer would regard the received bytes as complete.
                 if self.torn {
                     return Poll::Ready(Err(torn()));
-                }
-                if let Some((kernel, _, socket)) = self.by_kernel() {
-                    return kernel.poll_shutdown(cx, socket);
                 }
                 Pin::new(&mut *self.stream).poll_shutdown(cx)
             }

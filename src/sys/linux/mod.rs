@@ -37,7 +37,6 @@
 //!  uring     one io_uring: set-up, submission, completion
 //!  watch     descriptors registered with the runtime, and their readiness
 //!  vectored  vectored reads and writes, allocate, truncate
-//!  kernel_tls  TLS records that the kernel makes, with the keys of `tls_keys`
 //!  map       a reserved address range, files mapped into it, and the guard that survives a truncated file
 //! ```
 
@@ -65,8 +64,6 @@ pub(crate) mod file;
 pub(crate) mod flags;
 #[cfg(feature = "server")]
 pub(crate) mod heap;
-#[cfg(ktls)]
-pub(crate) mod kernel_tls;
 pub(crate) mod map;
 #[cfg(feature = "files")]
 pub(crate) mod memory;
@@ -80,8 +77,6 @@ pub(crate) mod socket;
 pub(crate) mod status;
 pub(crate) mod tcp;
 pub(crate) mod thread;
-#[cfg(ktls)]
-pub(crate) mod tls_keys;
 pub(crate) mod transfer;
 pub(crate) mod unix;
 #[cfg(uring)]

@@ -2,18 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-#[cfg(ktls)]
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-#[cfg(ktls)]
-use std::time::Duration;
 
-#[cfg(ktls)]
-use super::kernel_tls;
-#[cfg(ktls)]
-use super::tls_keys::{Cipher, Keys, NONCE};
 #[cfg(uring)]
 use super::uring::{Refused, Setup, Uring};
 use super::{call, file, map, transfer};
@@ -112,27 +104,6 @@ pub(super) fn copy_file_range() -> io::Result<()> {
     let mut got = [0; 6];
     call::read_blocking(to.as_fd(), &mut got, 0)?;
     expect(copied == 6 && &got == b"stream")
-}
-
-/// Sends a part of a file as one record over loopback, encrypted with a key of zeros.
-#[cfg(ktls)]
-pub(super) fn kernel_tls() -> io::Result<()> {
-    kernel_tls::check_kernel()?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    // A packet filter may drop everything.
-    let mut theirs = TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(1))?;
-    let (ours, peer) = listener.accept()?;
-    expect(theirs.local_addr()? == peer)?;
-    let cipher = Cipher::Aes128Gcm;
-    let keys = Keys { cipher, key: vec![0; cipher.key_len()].into(), nonce: [0; NONCE].into(), sequence: 0 };
-    kernel_tls::encrypt(ours.as_fd(), &keys)?;
-    let sent = call::send_file(ours.as_fd(), sample()?.as_fd(), 4, 6)?;
-    // The head of the record, RFC 8446 §5.2: bytes, type and sum follow.
-    let head = [23, 3, 3, 0, 6 + 1 + 16];
-    let mut record = [0; 5 + 6 + 1 + 16];
-    theirs.set_read_timeout(Some(Duration::from_secs(1)))?;
-    io::Read::read_exact(&mut theirs, &mut record)?;
-    expect(sent == 6 && record[..5] == head && &record[5..11] != b"stream")
 }
 
 #[cfg(test)]

@@ -79,13 +79,6 @@ async fn connections_that_fail_one_after_the_other_do_not_make_it_spin() {
     assert_eq!(start.elapsed().as_millis() / PAUSE.as_millis(), 10);
 }
 
-#[cfg(ktls)]
-#[test]
-fn an_absence_of_kernel_tls_is_left_to_those_who_ask_for_it() {
-    assert!(Capabilities::get().entries().any(|(name, _)| name == "kernel_tls"));
-    assert!(missing().all(|(name, _)| name != "kernel_tls"));
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_polled_listener_pauses_too() {
     let (listener, _client) = listener();

@@ -48,10 +48,10 @@ async fn encrypted_bytes_are_offered_in_the_same_poll_and_at_most_one_write_wait
     let trusting = Arc::new(trusting.unwrap().with_root_certificates(roots).with_no_client_auth());
     let (ours, theirs) = duplex(WRITE_MAX / 4);
     let (ours, theirs) = tokio::join!(
-        TlsAcceptor::from(tls.config()).accept(kernel::wire(Counted(ours, 0), false)),
+        TlsAcceptor::from(tls.config()).accept(Counted(ours, 0)),
         TlsConnector::from(trusting).connect(ServerName::try_from("mill").unwrap(), theirs),
     );
-    let (mut ours, mut theirs) = (TlsStream::new(ours.unwrap(), None), theirs.unwrap());
+    let (mut ours, mut theirs) = (TlsStream::new(ours.unwrap()), theirs.unwrap());
 
     let bytes = vec![7; 3 * WRITE_MAX];
     let before = ours.get_ref().1;
