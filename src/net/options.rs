@@ -28,6 +28,8 @@ pub(super) struct Options {
     #[cfg(feature = "uring-net")]
     pub(super) zero_copy: bool,
     pub(super) on_close: Option<CloseHook>,
+    /// Whether another process has served the connection before.
+    pub(super) resumed: bool,
 }
 
 impl Options {
@@ -74,6 +76,7 @@ impl Default for Options {
             #[cfg(feature = "uring-net")]
             zero_copy: false,
             on_close: None,
+            resumed: false,
         }
     }
 }

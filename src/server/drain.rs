@@ -13,7 +13,7 @@ use crate::body::GracefulClose;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
-    /// Connections that were open when the signal came: the sum of the next three.
+    /// Connections that were open when the signal came: the sum of the next four.
     pub connections: usize,
     /// Connections that finished by themselves.
     pub finished: usize,
@@ -21,6 +21,8 @@ pub struct Drained {
     pub notified: usize,
     /// Connections that were reset at the deadline.
     pub aborted: usize,
+    /// Idle connections whose socket was [given away](super::Server::move_idle).
+    pub moved: usize,
     /// Time from the signal to the end of the last connection.
     pub duration: Duration,
 }
@@ -28,10 +30,12 @@ pub struct Drained {
 impl Drained {
     /// Adds a connection that has ended during the drain.
     pub(super) fn add(&mut self, conn_state: &ConnState) {
-        match conn_state.was_notified() {
-            true => self.notified += 1,
-            false => self.finished += 1,
-        }
+        let how = match conn_state.was_notified() {
+            _ if conn_state.moving.is_done() => &mut self.moved,
+            true => &mut self.notified,
+            false => &mut self.finished,
+        };
+        *how += 1;
         self.connections += 1;
     }
 
@@ -46,6 +50,7 @@ impl Drained {
             finished: self.finished + other.finished,
             notified: self.notified + other.notified,
             aborted: self.aborted + other.aborted,
+            moved: self.moved + other.moved,
             duration: self.duration.max(other.duration),
         }
     }

@@ -14,6 +14,8 @@ use super::accept::{AcceptLoop, Connection, Settings};
 use super::drain::Drained;
 use super::limits::Limits;
 use super::request::HttpService;
+#[cfg(unix)]
+use super::state::Successor;
 use crate::net::Accept;
 #[cfg(tls)]
 use crate::server::tls::Tls;
@@ -162,6 +164,21 @@ impl<L, S, A> Server<L, S, A> {
     /// WebSockets (RFC 8441), `max_frame_size`, `max_pending_accept_reset_streams` and others. The timer is set.
     pub fn http2(mut self, options: impl Fn(&mut http2::Builder<TokioExecutor>) + Send + Sync + 'static) -> Self {
         self.settings.hooks.two = Some(Arc::new(options));
+        self
+    }
+
+    /// Gives idle connections to `take` when the server [drains](Self::drain), and does not close them: another process or
+    /// server goes on with them ([`TcpListener::adopt`](crate::net::TcpListener::adopt)), and their clients notice nothing.
+    ///
+    /// A connection of HTTP/1 without TLS moves when no request is in progress and none has arrived. Bytes that arrive later
+    /// wait in the socket. Until then its requests are answered without `Connection: close`; a response that is told to
+    /// end is followed by the move. Connections with TLS or HTTP/2, upgrades, streams that are not of this crate, and connections of servers
+    /// without [`takeover`](Self::takeover) drain as usual. [`Drained::moved`] counts the connections.
+    ///
+    /// `take` is called in the task of the connection, and must not block.
+    #[cfg(unix)]
+    pub fn move_idle(mut self, take: impl Fn(std::os::fd::OwnedFd) + Send + Sync + 'static) -> Self {
+        self.settings.successor = Some(Successor(Arc::new(take)));
         self
     }
 

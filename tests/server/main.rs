@@ -16,6 +16,8 @@ mod idle;
 mod limits;
 mod listeners;
 mod memory;
+#[cfg(unix)]
+mod moving;
 mod over;
 mod serve;
 mod smuggling;

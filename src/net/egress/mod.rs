@@ -198,6 +198,11 @@ impl Egress {
         self.state().queued()
     }
 
+    #[cfg(feature = "server")]
+    pub(super) fn is_resumed(&self) -> bool {
+        self.options.resumed
+    }
+
     fn state(&self) -> MutexGuard<'_, EgressState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -74,11 +74,16 @@ impl Listener {
 
     fn connection<A>(&self, accepted: io::Result<(OwnedFd, A)>) -> io::Result<(Stream, A)> {
         let (fd, peer) = accepted?;
+        Ok((self.stream(fd, false)?, peer))
+    }
+
+    /// Creates the stream of a connection. `resumed` is set if another process has served it before.
+    pub(super) fn stream(&self, fd: OwnedFd, resumed: bool) -> io::Result<Stream> {
         let profile = self.switch.next().unwrap_or(self.options.profile);
-        let options = Options { profile, ..self.options.clone() };
+        let options = Options { profile, resumed, ..self.options.clone() };
         let stream = Stream::new(fd, Arc::clone(&self.turn), options)?;
         count(Counter::Accepted, 1);
-        Ok((stream, peer))
+        Ok(stream)
     }
 
     /// As [`accept`](Self::accept), for one task.
@@ -131,10 +136,31 @@ fn missing() -> impl Iterator<Item = (&'static str, &'static str)> {
     })
 }
 
-/// Implements a listener for a type with the field `listener`: `$accept` is the call, `$stream` the stream type.
+/// Implements a listener for a type with the field `listener`: `$accept` is the call, `$stream` the stream type, `$std`
+/// that of the standard library, and `$adopt` prepares its socket.
 macro_rules! listener {
-    ($name:ident, $stream:ident, $addr:ty, $accept:path) => {
+    ($name:ident, $stream:ident, $std:ty, $addr:ty, $accept:path, $adopt:path) => {
         impl $name {
+            /// Returns a connection that another process or server has accepted and served, with the options of this
+            /// listener, and its peer. It is between two requests: a [server](crate::server::serve()) waits for the next
+            /// one as on a connection that has had a response.
+            ///
+            /// [`Server::move_idle`](crate::server::Server::move_idle) gives such connections away.
+            ///
+            /// # Errors
+            ///
+            /// The socket is not connected, or not of this kind; the process is out of memory.
+            ///
+            /// # Panics
+            ///
+            /// Panics outside a tokio runtime with I/O enabled.
+            pub fn adopt(&self, connection: $std) -> std::io::Result<($stream, $addr)> {
+                $adopt($crate::sys::fd::AsFd::as_fd(&connection))?;
+                let stream = $stream { stream: self.listener.stream(connection.into(), true)? };
+                let peer = stream.peer_addr()?;
+                Ok((stream, peer))
+            }
+
             /// Accepts a connection.
             ///
             /// Connections that failed before they could be accepted are skipped: `ECONNABORTED`, `EPROTO`, and the

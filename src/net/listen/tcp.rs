@@ -229,4 +229,4 @@ impl TcpListener {
     }
 }
 
-listener!(TcpListener, TcpStream, SocketAddr, socket::accept);
+listener!(TcpListener, TcpStream, std::net::TcpStream, SocketAddr, socket::accept, socket::adopt_tcp);

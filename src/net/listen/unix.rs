@@ -125,4 +125,4 @@ impl UnixListener {
     }
 }
 
-listener!(UnixListener, UnixStream, SocketAddr, unix::accept);
+listener!(UnixListener, UnixStream, std::os::unix::net::UnixStream, SocketAddr, unix::accept, socket::adopt);

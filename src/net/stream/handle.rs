@@ -98,6 +98,12 @@ impl Handle {
         }
     }
 
+    /// Returns whether another process has served the connection before.
+    #[cfg(feature = "server")]
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.egress().is_some_and(|egress| egress.is_resumed())
+    }
+
     /// Waits until the peer has closed its side. Never ready if only a read can detect this. Only for the task that
     /// reads the stream.
     pub(crate) fn poll_leaving(&self, cx: &mut Context<'_>) -> Poll<Leaving> {

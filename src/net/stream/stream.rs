@@ -50,6 +50,15 @@ pub trait TakeOver {
     fn as_socket(&mut self) -> Option<&mut dyn std::any::Any> {
         None
     }
+
+    /// Returns a duplicate of the socket for a successor of the stream, which is dropped next.
+    ///
+    /// # Errors
+    ///
+    /// The stream holds bytes, or has no socket.
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// A stream with a handle.
@@ -277,6 +286,10 @@ macro_rules! stream {
 
             fn as_socket(&mut self) -> Option<&mut dyn std::any::Any> {
                 Some(self)
+            }
+
+            fn duplicate(&self) -> std::io::Result<$crate::sys::fd::OwnedFd> {
+                self.stream.duplicate()
             }
         }
 

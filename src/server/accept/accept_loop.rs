@@ -56,7 +56,9 @@ impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
             log::streams_of_others();
         }
         let protocols = Arc::new(Protocols::new(&limits, &settings.hooks, settings.takeover));
-        let shared = ServerShared::new(limits, protocols, Arc::clone(&settings.limiter));
+        let moves = !must_read && protocols.takes_over;
+        let successor = settings.successor.take().filter(|_| moves);
+        let shared = ServerShared::new(limits, protocols, Arc::clone(&settings.limiter), successor);
         let reaper = Some(tokio::spawn(reaper(Arc::clone(&shared))));
         Self {
             shared,
@@ -120,6 +122,11 @@ impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
             return refuse(&shared.limiter.refused, &shared.limits, stream, handle);
         };
         let conn_state = ConnState::new(Arc::clone(&shared.limits), handle.clone(), permit);
+        if handle.is_resumed() {
+            // Its first request was answered elsewhere.
+            conn_state.requests.begin();
+            conn_state.requests.end();
+        }
         let is_tls = self.settings.is_tls();
         let mut extensions = Extensions::new();
         addr.identify(&handle, &mut extensions);

@@ -7,7 +7,7 @@ use http::Extensions;
 use super::identity::Connection;
 use crate::server::connection::Hooks;
 use crate::server::limits::Limits;
-use crate::server::state::ConnLimiter;
+use crate::server::state::{ConnLimiter, Successor};
 #[cfg(tls)]
 use crate::server::tls::Tls;
 
@@ -19,6 +19,7 @@ pub(in crate::server) struct Settings<A> {
     pub(in crate::server) limiter: Arc<ConnLimiter>,
     pub(in crate::server) hooks: Hooks,
     pub(in crate::server) takeover: bool,
+    pub(in crate::server) successor: Option<Successor>,
     pub(in crate::server) on_connection: Option<OnConnection<A>>,
     #[cfg(tls)]
     pub(in crate::server) tls: Option<Tls>,
@@ -41,6 +42,7 @@ impl<A> Default for Settings<A> {
             limiter: Arc::default(),
             hooks: Hooks::default(),
             takeover: true,
+            successor: None,
             on_connection: None,
             #[cfg(tls)]
             tls: None,
@@ -55,6 +57,7 @@ impl<A> Clone for Settings<A> {
             limiter: Arc::clone(&self.limiter),
             hooks: self.hooks.clone(),
             takeover: self.takeover,
+            successor: self.successor.clone(),
             on_connection: self.on_connection.clone(),
             #[cfg(tls)]
             tls: self.tls.clone(),

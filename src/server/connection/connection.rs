@@ -10,7 +10,7 @@ use http::StatusCode;
 use hyper::server::conn::http1;
 use tokio::io::AsyncRead;
 
-use super::driver::{BodyWriter, next_request};
+use super::driver::{BodyWriter, Rest, next_request};
 use super::gated::Gated;
 use super::linger::{close, linger};
 use super::protocols::Protocols;
@@ -54,12 +54,25 @@ where
 {
     Box::pin(async move {
         let conn_state = &Arc::clone(adapter.conn_state());
-        match conn_state.unless_raised(ShutdownPhase::Nothing, version(&mut stream)).await {
-            Ok(Ok(version)) => Next::Step(speak(version, protocols, stream, adapter)),
-            Ok(Err(error)) => Next::Ended(Err(error.into())),
+        let version = unless_moved(conn_state, version(&mut stream));
+        match conn_state.unless_raised(ShutdownPhase::Nothing, version).await {
+            Ok(Some(Ok(version))) => Next::Step(speak(version, protocols, stream, adapter)),
+            Ok(Some(Err(error))) => Next::Ended(Err(error.into())),
+            Ok(None) => Next::Ended(give(stream, conn_state).await),
             Err(phase) => Next::Ended(end_one(stream, phase, conn_state).await),
         }
     })
+}
+
+/// Waits for the first bytes of a connection. Returns `None` if it moves before any has arrived.
+async fn unless_moved<T>(conn_state: &ConnState, first: impl Future<Output = T>) -> Option<T> {
+    let mut first = pin!(first);
+    poll_fn(|cx| match first.as_mut().poll(cx) {
+        Poll::Ready(first) => Poll::Ready(Some(first)),
+        Poll::Pending if conn_state.moves() && conn_state.received() == 0 => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
 }
 
 pub(in crate::server) fn speak<I, S>(
@@ -223,11 +236,23 @@ where
 {
     Box::pin(async move {
         match next_request(&mut stream, adapter.conn_state()).await {
-            Ok(true) => Next::Step(one(protocols, stream, adapter)),
-            Ok(false) => Next::Ended(Ok(())),
+            Ok(Rest::Request) => Next::Step(one(protocols, stream, adapter)),
+            Ok(Rest::Moves) => Next::Ended(give(stream, adapter.conn_state()).await),
+            Ok(Rest::Ended) => Next::Ended(Ok(())),
             Err(error) => Next::Ended(Err(error)),
         }
     })
+}
+
+/// Gives an idle connection to the successor of the server. One that cannot be given is closed.
+async fn give<I>(stream: I, conn_state: &ConnState) -> Result<(), BoxError>
+where
+    I: hyper::rt::Read + hyper::rt::Write + TakeOver + Unpin,
+{
+    match conn_state.moving.give(&stream) {
+        true => Ok(()),
+        false => close(stream, false, conn_state).await,
+    }
 }
 
 /// hyper's connection, until it ends or its response can be taken over.

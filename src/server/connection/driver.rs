@@ -85,9 +85,19 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> Future for &m
     }
 }
 
-/// Waits for the first bytes of the next request, and gives them back to the stream. Returns `false` if the connection
-/// has ended instead.
-pub(super) async fn next_request<I>(stream: &mut I, conn_state: &ConnState) -> Result<bool, BoxError>
+/// How a wait for the next request ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// The first bytes of a request have arrived, and were given back to the stream.
+    Request,
+    /// The connection has ended.
+    Ended,
+    /// The server drains, and nothing has arrived: the socket can be given away.
+    Moves,
+}
+
+/// Waits for the first bytes of the next request.
+pub(super) async fn next_request<I>(stream: &mut I, conn_state: &ConnState) -> Result<Rest, BoxError>
 where
     I: Read + Write + Rewind + Unpin,
 {
@@ -95,16 +105,17 @@ where
         // Read first: a request that has arrived is answered.
         let first = poll_fn(|cx| match (poll_some(stream, cx), conn_state.phase()) {
             (Poll::Ready(read), _) => Poll::Ready(Some(read)),
-            (Poll::Pending, ShutdownPhase::Nothing) => Poll::Pending,
+            (Poll::Pending, ShutdownPhase::Nothing) if !conn_state.moves() => Poll::Pending,
             (Poll::Pending, _) => Poll::Ready(None),
         });
         match first.await {
+            None if conn_state.phase() == ShutdownPhase::Nothing => return Ok(Rest::Moves),
             Some(Ok(bytes)) if !bytes.is_empty() => {
                 // Empty lines before a request are ignored, RFC 9112 §2.2.
                 match bytes.iter().position(|byte| !b"\r\n".contains(byte)) {
                     Some(head) => {
                         stream.unread(&bytes[head..]);
-                        return Ok(true);
+                        return Ok(Rest::Request);
                     }
                     // The time limit of a head ends a flood of them.
                     None if conn_state.phase() < ShutdownPhase::TimedOut => tokio::task::yield_now().await,
@@ -112,7 +123,7 @@ where
                 }
             }
             // A connection without a request may end in any way.
-            Some(Err(_)) => return Ok(false),
+            Some(Err(_)) => return Ok(Rest::Ended),
             Some(Ok(_)) | None => break,
         }
     }
@@ -121,7 +132,7 @@ where
     }
     poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await?;
     drained(conn_state).await?;
-    Ok(false)
+    Ok(Rest::Ended)
 }
 
 fn poll_some<I: Read + Unpin>(stream: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {

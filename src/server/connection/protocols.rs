@@ -27,7 +27,7 @@ pub(in crate::server) struct Protocols {
     pub(in crate::server) one: http1::Builder,
     pub(in crate::server) two: http2::Builder<TokioExecutor>,
     /// Whether pending bodies of HTTP/1 are taken over from hyper.
-    pub(super) takes_over: bool,
+    pub(in crate::server) takes_over: bool,
 }
 
 impl Protocols {

@@ -118,7 +118,7 @@ where
     if open.conn_state().limits.pressure() >= Pressure::High {
         count(Counter::ClosedUnderPressure, 1);
         last(&mut response, &open);
-    } else if open.conn_state().is_draining() {
+    } else if open.conn_state().is_draining() && !open.conn_state().moves() {
         last(&mut response, &open);
     }
     if let Some(ending) = response.extensions().get::<GracefulClose>() {

@@ -9,6 +9,7 @@ use std::task::{Poll, Waker};
 use super::conn_limiter::Permit;
 use super::gone::Absence;
 use super::handover::Handover;
+use super::moving::Moving;
 use super::requests::Requests;
 use super::unread::Unread;
 use super::wait::Wait;
@@ -50,6 +51,7 @@ pub(in crate::server) struct ConnState {
     endings: Mutex<Endings>,
     pub(in crate::server) handover: Handover,
     pub(in crate::server) absence: Absence,
+    pub(in crate::server) moving: Moving,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +99,7 @@ impl ConnState {
             endings: Mutex::default(),
             handover: Handover::default(),
             absence: Absence::default(),
+            moving: Moving::default(),
         })
     }
 
@@ -167,10 +170,8 @@ impl ConnState {
 
     /// Raises the shutdown phase, never lowers it, and wakes the connection's task.
     pub(in crate::server) fn raise(&self, what: ShutdownPhase) {
-        if self.phase.fetch_max(what as u8, Ordering::AcqRel) < what as u8
-            && let Some(waker) = &*lock(&self.waker)
-        {
-            waker.wake_by_ref();
+        if self.phase.fetch_max(what as u8, Ordering::AcqRel) < what as u8 {
+            self.wake();
         }
     }
 
@@ -189,10 +190,27 @@ impl ConnState {
     pub(in crate::server) fn request_hibernation(&self, requests: u32) {
         if self.handover.is_enabled() {
             self.hibernate_after.store(requests, Ordering::Relaxed);
-            if let Some(waker) = &*lock(&self.waker) {
-                waker.wake_by_ref();
-            }
+            self.wake();
         }
+    }
+
+    /// Wakes a connection that [moves](Moving), after its first `requests`. It moves at once, or after the response in
+    /// progress.
+    pub(in crate::server) fn request_move(&self, requests: u32) {
+        self.hibernate_after.store(requests, Ordering::Relaxed);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &*lock(&self.waker) {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Returns whether the connection moves to the successor of its server once it is idle. Connections of HTTP/2 do not
+    /// move.
+    pub(in crate::server) fn moves(&self) -> bool {
+        self.moving.has_begun() && self.protocol() != Protocol::Two
     }
 
     /// Returns whether the connection was asked to hibernate, and has had no request since.
@@ -371,24 +389,4 @@ impl Drop for Registered {
 mod models;
 
 #[cfg(test)]
-mod tests {
-    use super::super::conn_limiter::ConnLimiter;
-    use super::*;
-
-    #[test]
-    fn a_request_to_hibernate_is_void_after_a_further_request() {
-        let limits = Arc::new(Limits::default());
-        let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
-        let stream = crate::net::CountedIo::new(tokio::io::empty());
-        let conn_state = ConnState::new(limits, stream.handle(), permit);
-        assert!(!conn_state.should_hibernate(), "it had no request");
-        conn_state.requests.begin();
-        conn_state.requests.end();
-        conn_state.hibernate_after.store(1, Ordering::Relaxed);
-        assert!(conn_state.should_hibernate());
-        conn_state.requests.begin();
-        assert!(!conn_state.should_hibernate());
-        conn_state.requests.end();
-        assert!(!conn_state.should_hibernate());
-    }
-}
+mod tests;

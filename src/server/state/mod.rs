@@ -9,11 +9,13 @@
 //! - `wait`: the timeout of a request body.
 //! - `handover`: where a pending body waits to be taken from hyper.
 //! - `gone`: tells tasks that the client has left.
+//! - `moving`: moves a connection to the successor of its server.
 
 mod conn_limiter;
 mod conn_state;
 mod gone;
 mod handover;
+mod moving;
 mod open;
 mod refused;
 mod requests;
@@ -24,6 +26,7 @@ pub(super) use conn_limiter::ConnLimiter;
 pub(super) use conn_state::{ConnState, Protocol, ShutdownPhase};
 pub use gone::ClientGone;
 pub(super) use handover::{Driven, Output};
+pub(super) use moving::Successor;
 pub(super) use open::Open;
 pub(super) use refused::{RefusalPlace, Refused};
 pub(super) use unread::{Part, Unread};

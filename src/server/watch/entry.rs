@@ -238,7 +238,7 @@ impl Entry {
             self.idle = (verdict == CheckVerdict::Well { between_requests: true }).then(|| self.idle.unwrap_or(now));
             // Waits a tick for requests that are on their way, and for heads that have begun.
             let is_idle = self.idle.is_some_and(|since| now.duration_since(since) >= tick);
-            let drained = self.drain(now >= until, is_idle);
+            let drained = self.drain(now >= until, is_idle, facts.requests.0);
             if deadline.is_some() && self.drained != Drain::Aborted {
                 self.drained = drained;
             }
@@ -246,13 +246,18 @@ impl Entry {
         hibernates
     }
 
-    fn drain(&self, is_late: bool, is_idle: bool) -> Drain {
+    fn drain(&self, is_late: bool, is_idle: bool, begun: u32) -> Drain {
         let conn_state = &*self.conn_state;
         // A connection that is between two requests at the deadline ends in order, unless it was already told to
         // finish.
         if is_late && self.idle.is_none() {
             conn_state.abort();
             return Drain::Aborted;
+        }
+        // A connection that is never idle at a check moves after the response in progress.
+        if conn_state.moves() && !is_late {
+            conn_state.request_move(begun);
+            return Drain::Waits;
         }
         // GOAWAY tells an HTTP/2 client which requests are answered. `Connection: close` in the next response tells an
         // HTTP/1 client. If the head of the current response was already sent, that is the response to a further

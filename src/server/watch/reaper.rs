@@ -15,7 +15,7 @@ use crate::counters::{Gauge, Present};
 use crate::server::connection::Protocols;
 use crate::server::drain::Drained;
 use crate::server::limits::Limits;
-use crate::server::state::{ConnLimiter, ConnState};
+use crate::server::state::{ConnLimiter, ConnState, Successor};
 use crate::sync::{Mutex, lock};
 use crate::sys::heap;
 
@@ -29,6 +29,8 @@ pub(in crate::server) struct ServerShared {
     pub(in crate::server) limits: Arc<Limits>,
     pub(in crate::server) protocols: Arc<Protocols>,
     pub(in crate::server) limiter: Arc<ConnLimiter>,
+    /// Takes the idle connections of the server that can move, when it drains.
+    successor: Option<Successor>,
     state: Mutex<ReaperState>,
     running: AtomicUsize,
     /// Whether the drain has begun.
@@ -50,7 +52,12 @@ struct ReaperState {
 }
 
 impl ServerShared {
-    pub(in crate::server) fn new(limits: Limits, protocols: Arc<Protocols>, limiter: Arc<ConnLimiter>) -> Arc<Self> {
+    pub(in crate::server) fn new(
+        limits: Limits,
+        protocols: Arc<Protocols>,
+        limiter: Arc<ConnLimiter>,
+        successor: Option<Successor>,
+    ) -> Arc<Self> {
         let state = Mutex::new(ReaperState {
             stage: Stage::Serves,
             new: BTreeMap::new(),
@@ -59,7 +66,7 @@ impl ServerShared {
             sleeps: false,
         });
         let (running, drains, changed) = (AtomicUsize::new(0), AtomicBool::new(false), Notify::new());
-        Arc::new(Self { limits: Arc::new(limits), protocols, limiter, state, running, drains, changed })
+        Arc::new(Self { limits: Arc::new(limits), protocols, limiter, successor, state, running, drains, changed })
     }
 
     /// Adds a connection, to be checked until it is over. Its task holds the returned value.
@@ -165,6 +172,9 @@ pub(in crate::server) async fn reaper(shared: Arc<ServerShared>) -> Drained {
         }
         if let Stage::Drains { deadline, .. } = stage {
             let begin = || {
+                if let Some(successor) = &shared.successor {
+                    entries.iter().for_each(|entry| entry.conn_state.moving.begin(successor));
+                }
                 let connections = entries.iter().map(|entry| &entry.conn_state);
                 Waves::begin(connections, shared.limiter.open(), shared.limits.drain_spread, deadline)
             };

@@ -19,11 +19,15 @@ async fn a_request_that_has_arrived_is_answered_by_a_server_that_drains() {
     let conn_state = ConnState::new(limits, stream.handle(), permit);
     conn_state.raise(ShutdownPhase::Finish);
     client.write_all(b"\r\n\r\nGET").await.expect("room");
-    assert!(next_request(&mut stream, &conn_state).await.expect("no failure"));
+    assert_eq!(next_request(&mut stream, &conn_state).await.expect("no failure"), Rest::Request);
     // The stream begins with the request again.
     assert_eq!(poll_fn(|cx| poll_some(&mut stream, cx)).await.expect("bytes"), "GET");
     client.write_all(b"\r\n").await.expect("room");
-    assert!(!next_request(&mut stream, &conn_state).await.expect("no failure"), "nothing but a line end has arrived");
+    assert_eq!(
+        next_request(&mut stream, &conn_state).await.expect("no failure"),
+        Rest::Ended,
+        "only a line end has arrived"
+    );
 }
 
 /// Sends empty lines, as fast as they are read.
@@ -45,5 +49,5 @@ async fn a_flood_of_empty_lines_lets_other_tasks_run_and_ends_with_the_time_for_
     let reaper = Arc::clone(&conn_state);
     tokio::spawn(async move { reaper.raise(ShutdownPhase::TimedOut) });
     let next = tokio::time::timeout(Duration::from_secs(60), next_request(&mut stream, &conn_state));
-    assert!(!next.await.expect("an end").expect("no failure"));
+    assert_eq!(next.await.expect("an end").expect("no failure"), Rest::Ended);
 }

@@ -139,7 +139,7 @@ async fn a_tunnel_whose_service_reads_nothing_is_idle() {
 
 fn shared(limits: Limits) -> Arc<ServerShared> {
     let protocols = Arc::new(Protocols::new(&limits, &Hooks::default(), true));
-    ServerShared::new(limits, protocols, Arc::default())
+    ServerShared::new(limits, protocols, Arc::default(), None)
 }
 
 fn empty_case() -> Case {

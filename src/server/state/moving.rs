@@ -1,0 +1,50 @@
+//! Moves a connection to the successor of its server.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::net::TakeOver;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sys::fd::OwnedFd;
+
+/// Takes the sockets of idle connections when a server drains.
+#[derive(Clone)]
+pub(in crate::server) struct Successor(pub(in crate::server) Arc<dyn Fn(OwnedFd) + Send + Sync>);
+
+/// Whether a connection moves to the successor of its server. It is not closed then when it is idle: its socket is given
+/// away, and bytes that arrive meanwhile wait in the socket.
+#[derive(Debug, Default)]
+pub(in crate::server) struct Moving {
+    successor: OnceLock<Successor>,
+    done: AtomicBool,
+}
+
+impl Moving {
+    /// Makes the connection move once it is idle.
+    pub(in crate::server) fn begin(&self, successor: &Successor) {
+        self.successor.get_or_init(|| successor.clone());
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.successor.get().is_some()
+    }
+
+    /// Gives the socket of `stream` to the successor. Returns `false` if the stream holds bytes.
+    pub(in crate::server) fn give(&self, stream: &impl TakeOver) -> bool {
+        let Some((successor, socket)) = self.successor.get().zip(stream.duplicate().ok()) else { return false };
+        self.done.store(true, Ordering::Relaxed);
+        (successor.0)(socket);
+        true
+    }
+
+    /// Returns whether the successor has the socket.
+    pub(in crate::server) fn is_done(&self) -> bool {
+        self.done.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Successor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Successor")
+    }
+}
