@@ -37,11 +37,19 @@ pub(in crate::net) struct Bound {
 pub(in crate::net) struct Name {
     path: PathBuf,
     file: (u64, u64),
+    stays: bool,
+}
+
+impl Name {
+    /// Leaves the file.
+    pub(super) fn keep(mut self) {
+        self.stays = true;
+    }
 }
 
 impl Drop for Name {
     fn drop(&mut self) {
-        if unix::identify_blocking(&self.path).is_ok_and(|(file, _)| file == self.file) {
+        if !self.stays && unix::identify_blocking(&self.path).is_ok_and(|(file, _)| file == self.file) {
             // If this fails, the next server removes the file.
             let _ = unix::remove_blocking(&self.path);
         }
@@ -89,7 +97,7 @@ fn bind_blocking(path: &Path, backlog: u32, mode: Option<u32>, locks: bool) -> i
     let (file, _) = unix::identify_blocking(path).map_err(|e| failed("query the new socket", e))?;
     // The working directory may change.
     let path = std::path::absolute(path)?;
-    let bound = Bound { name: Some(Name { path: path.clone(), file }), socket };
+    let bound = Bound { name: Some(Name { path: path.clone(), file, stays: false }), socket };
     // Set before listening, so that no peer connects earlier.
     if let Some(mode) = mode {
         unix::set_mode_blocking(&path, mode).map_err(|e| failed("set the mode", e))?;

@@ -24,7 +24,7 @@ use crate::sys::{socket, unix};
 #[derive(Debug)]
 pub struct UnixListener {
     /// Dropped first: no other file can have this inode number while the socket is open.
-    _name: Option<Name>,
+    name: Option<Name>,
     listener: Listener,
 }
 
@@ -61,7 +61,7 @@ impl UnixListenerBuilder {
         let Self { backlog, mode, options } = self;
         options.check()?;
         let Bound { name, socket } = name::bind(path.as_ref().to_owned(), backlog, mode).await?;
-        Ok(UnixListener { _name: name, listener: Listener::new(socket, options, ProfileSwitch::default(), None)? })
+        Ok(UnixListener { name, listener: Listener::new(socket, options, ProfileSwitch::default(), None)? })
     }
 
     /// Takes over an existing listener, for instance from a supervisor, and makes it nonblocking. Its file stays when
@@ -74,7 +74,7 @@ impl UnixListenerBuilder {
         self.options.check()?;
         socket::adopt(listener.as_fd())?;
         let listener = Listener::new(listener.into(), self.options, ProfileSwitch::default(), None)?;
-        Ok(UnixListener { _name: None, listener })
+        Ok(UnixListener { name: None, listener })
     }
 }
 
@@ -122,6 +122,16 @@ impl UnixListener {
     /// Returns the local address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         unix::local_addr(self)
+    }
+
+    /// Returns the listener of the standard library, which is nonblocking. Its file stays when it is dropped, for instance
+    /// because another process has the socket too.
+    pub fn into_std(self) -> io::Result<std::os::unix::net::UnixListener> {
+        let socket = self.as_fd().try_clone_to_owned()?;
+        if let Some(name) = self.name {
+            name.keep();
+        }
+        Ok(socket.into())
     }
 }
 

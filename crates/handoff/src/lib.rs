@@ -1,0 +1,73 @@
+//! A deploy that closes no idle connection: a process gives its listeners and its idle HTTP connections to the next one.
+//!
+//! The new process connects to the control socket of the one that serves, gets its listeners, and starts. Once it is
+//! ready, the old one stops accepting and drains. Requests in progress are answered by the old process, and idle
+//! keep-alive connections of HTTP/1 move to the new one: their clients notice nothing. The queues of the listeners are
+//! never closed.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use millstream::files::Files;
+//! use millstream::server::serve;
+//! use millstream_handoff::Handoff;
+//!
+//! #[tokio::main]
+//! async fn main() -> std::io::Result<()> {
+//!     let mut handoff = Handoff::open("/run/app/handoff.sock").await?;
+//!     let listener = handoff.tcp("http", "0.0.0.0:8080").await?;
+//!     let files = Files::new("public")?;
+//!     // From here on the process before drains, if there is one.
+//!     let serving = handoff.ready().await?;
+//!     loop {
+//!         let server = serve(listener.clone(), files.clone()).move_idle(listener.give());
+//!         server.drain(serving.successor(), Duration::from_secs(30)).await?;
+//!         match serving.finish().await {
+//!             Ok(_) => return Ok(()),
+//!             // The next process has failed. This one goes on.
+//!             Err(error) => eprintln!("no handoff: {error}"),
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! # Failures
+//!
+//! Nothing is given up before the other process has it. A process that dies before it is ready changes nothing. After
+//! that, connections move in batches, in two phases: the next process says that it has a batch, and the old one says
+//! that it gives it up. If the next process dies, the old one has everything that was not given up, and serves again. If
+//! the old one dies, the next one has the listeners and every batch that it has taken.
+//!
+//! # Security
+//!
+//! The control socket has the mode 0600, and both processes check that the other one has the same user (`SO_PEERCRED`).
+//! Others are refused, which the feature `tracing` reports.
+//!
+//! # Limits
+//!
+//! Connections with TLS or HTTP/2, requests in progress, event streams and upgrades stay with the old process and drain.
+//! The two processes may be of different versions of a program; the [records](https://docs.rs/millstream-handoff) of the
+//! control socket have a version of their own. Unix only.
+#![cfg(unix)]
+// Order of the files, from what is used to what uses it:
+//   rights, record   descriptors over sockets; the records, which are the protocol
+//   queue, log       sockets on their way to another task; events for operators
+//   link             the connection of two processes
+//   listener         HandoffListener
+//   adopt            the connections of the process before
+//   serving          Serving: what is given to the next process
+//   handoff          Handoff: the start of a process
+
+mod adopt;
+mod handoff;
+mod link;
+mod listener;
+mod log;
+mod queue;
+mod record;
+mod rights;
+mod serving;
+
+pub use handoff::Handoff;
+pub use listener::{HandoffListener, Passed};
+pub use serving::Serving;

@@ -1,0 +1,22 @@
+//! Events for operators.
+
+use std::io;
+use std::path::Path;
+
+pub(crate) fn refused(path: &Path, error: &io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", path = %path.display(), error = error as &dyn std::error::Error, "a process that connected to the control socket gets nothing");
+    let _ = (path, error);
+}
+
+pub(crate) fn adopted(connections: usize) {
+    #[cfg(feature = "tracing")]
+    tracing::info!(target: "millstream", connections, "connections of the process before were adopted");
+    let _ = connections;
+}
+
+pub(crate) fn ended_early(error: &io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", error = error as &dyn std::error::Error, "the process before ended while it gave its connections");
+    let _ = error;
+}

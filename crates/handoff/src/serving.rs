@@ -1,0 +1,227 @@
+//! A process that serves: waits for the next one, and gives it what it has.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::link::{Link, unexpected};
+use crate::listener::Given;
+use crate::log;
+use crate::queue::Queue;
+use crate::record::{Record, VERSION};
+use crate::rights::RIGHTS_MAX;
+
+/// Pause after the control socket could not accept, for instance for lack of descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A listener with its name.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+    /// A duplicate, which keeps the queue of connections open.
+    pub(crate) socket: OwnedFd,
+    pub(crate) adopted: Arc<Queue<OwnedFd>>,
+}
+
+/// A process that serves, from [`Handoff::ready`](crate::Handoff::ready). Clones share it.
+#[derive(Clone)]
+pub struct Serving(Arc<ServingInner>);
+
+struct ServingInner {
+    path: PathBuf,
+    control: UnixListener,
+    listeners: Vec<Named>,
+    given: Arc<Queue<Given>>,
+    /// Gives connections to the next process, since that is ready.
+    giving: Mutex<Option<JoinHandle<io::Result<usize>>>>,
+}
+
+impl Serving {
+    pub(crate) fn new(
+        path: PathBuf,
+        control: std::os::unix::net::UnixListener,
+        listeners: Vec<Named>,
+        given: Arc<Queue<Given>>,
+    ) -> io::Result<Self> {
+        control.set_nonblocking(true)?;
+        let control = UnixListener::from_std(control)?;
+        Ok(Self(Arc::new(ServingInner { path, control, listeners, given, giving: Mutex::default() })))
+    }
+
+    /// Waits until another process is ready to take the place of this one: the signal for
+    /// [`Server::drain`](millstream::server::Server::drain). A process that ends before it is ready changes nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future refuses a process that has connected and is not ready.
+    pub fn successor(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let inner = Arc::clone(&self.0);
+        async move {
+            let link = inner.ready_one().await;
+            let giving = tokio::spawn(give(Arc::clone(&inner), link));
+            *inner.giving.lock().unwrap_or_else(PoisonError::into_inner) = Some(giving);
+        }
+    }
+
+    /// Waits until the next process has the connections that the server has given away. Call it when the server has
+    /// drained. Returns their number, or `None` if there is no next process.
+    ///
+    /// # Errors
+    ///
+    /// The next process has failed or ended. The connections that it did not take are back: serve again with the same
+    /// listeners, which were never closed, and wait for another [`successor`](Self::successor).
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: the result is lost.
+    pub async fn finish(&self) -> io::Result<Option<usize>> {
+        let giving = self.0.giving.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(giving) = giving else { return Ok(None) };
+        self.0.given.push(Given::End);
+        giving.await.map_err(io::Error::other)?.map(Some)
+    }
+}
+
+impl ServingInner {
+    /// Returns the connection of a process that is ready.
+    async fn ready_one(&self) -> Link {
+        loop {
+            match self.greet(self.accept().await).await {
+                Ok(link) => return link,
+                Err(error) => log::refused(&self.path, &error),
+            }
+        }
+    }
+
+    async fn accept(&self) -> UnixStream {
+        loop {
+            match self.control.accept().await {
+                Ok((stream, _)) => return stream,
+                Err(error) => {
+                    log::refused(&self.path, &error);
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Gives a process the listeners, and waits until it is ready.
+    async fn greet(&self, stream: UnixStream) -> io::Result<Link> {
+        let link = Link::new(stream)?;
+        match link.answer().await? {
+            (Record::Hello(low, high), _) if (low..=high).contains(&VERSION) => {}
+            (Record::Hello(low, high), _) => {
+                let why = format!("this process knows version {VERSION} of the protocol, the new one {low} to {high}");
+                link.send(&Record::Refused(why.clone()), &[]).await?;
+                return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+            }
+            (other, _) => return Err(unexpected(&other)),
+        }
+        let names = self.listeners.iter().map(|listener| listener.name.clone()).collect();
+        let mut sockets: Vec<_> = self.listeners.iter().map(|listener| listener.socket.as_fd()).collect();
+        sockets.push(self.control.as_fd());
+        link.send(&Record::Listeners(names), &sockets).await?;
+        loop {
+            tokio::select! {
+                // First, so that a process that has ended does not count as starting.
+                biased;
+                record = link.receive() => return match record? {
+                    Some((Record::Ready, _)) => Ok(link),
+                    Some((other, _)) => Err(unexpected(&other)),
+                    None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process ended before it was ready")),
+                },
+                stream = self.accept() => {
+                    // Not waited for: it may not read.
+                    tokio::spawn(async move {
+                        let link = Link::new(stream)?;
+                        link.send(&Record::Refused("another process is starting".to_owned()), &[]).await
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Gives the connections that come from the server to the next process. Returns their number.
+async fn give(inner: Arc<ServingInner>, link: Link) -> io::Result<usize> {
+    let (mut moved, mut failure) = (0, None);
+    while let Some((listener, sockets)) = batch(&inner.given).await {
+        let count = sockets.len();
+        let given = match failure {
+            None => give_batch(&link, listener, &sockets).await,
+            Some(_) => Ok(false),
+        };
+        match given {
+            Ok(true) => {
+                moved += count;
+                continue;
+            }
+            Ok(false) => {}
+            Err(error) => failure = Some(error),
+        }
+        let adopted = &inner.listeners[usize::from(listener)].adopted;
+        sockets.into_iter().for_each(|socket| adopted.push(socket));
+    }
+    match failure {
+        None => link.send(&Record::Done, &[]).await.map(|()| moved),
+        Some(error) => Err(error),
+    }
+}
+
+/// Returns the next connections of one listener; `None` at their end.
+async fn batch(given: &Queue<Given>) -> Option<(u8, Vec<OwnedFd>)> {
+    let Given::Socket(listener, first) = given.pop().await else { return None };
+    let mut sockets = vec![first];
+    while sockets.len() < RIGHTS_MAX
+        && let Some(Given::Socket(_, socket)) =
+            given.pop_if(|next| matches!(next, Given::Socket(number, _) if *number == listener))
+    {
+        sockets.push(socket);
+    }
+    Some((listener, sockets))
+}
+
+/// Gives connections to the next process. Returns `false` if it has no such listener.
+///
+/// # Errors
+///
+/// The process has not taken them, and they are still this one's.
+async fn give_batch(link: &Link, listener: u8, sockets: &[OwnedFd]) -> io::Result<bool> {
+    let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+    let taken = async {
+        link.send(&Record::Sockets(listener), &sockets).await?;
+        match link.answer().await? {
+            (Record::Taken, _) => Ok(true),
+            (Record::Refused(_), _) => Ok(false),
+            (other, _) => Err(unexpected(&other)),
+        }
+    };
+    match taken.await {
+        Ok(true) => link.send(&Record::Yours, &[]).await.map(|()| true),
+        Ok(false) => Ok(false),
+        Err(error) => {
+            // It may take them late. A process that has ended does not hear it.
+            let _ = link.send(&Record::Keeps, &[]).await;
+            Err(error)
+        }
+    }
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Serving")
+            .field("path", &self.0.path)
+            .field("listeners", &self.0.listeners)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

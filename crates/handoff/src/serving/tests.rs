@@ -1,0 +1,203 @@
+//! Unit tests of `serving`: the next process ends, or errs, at each of its steps.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream as StdStream;
+
+use tokio::task::yield_now;
+use tokio::time::timeout;
+
+use super::*;
+
+const HANGS: Duration = Duration::from_secs(60);
+
+struct Case {
+    path: PathBuf,
+    serving: Serving,
+    _dir: tempfile::TempDir,
+}
+
+impl Case {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control");
+        let control = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let socket = tempfile::tempfile().unwrap().into();
+        let named = Named { name: "http".to_owned(), socket, adopted: Arc::default() };
+        let serving = Serving::new(path.clone(), control, vec![named], Arc::default()).unwrap();
+        Self { path, serving, _dir: dir }
+    }
+
+    async fn connect(&self) -> Link {
+        Link::new(UnixStream::connect(&self.path).await.unwrap()).unwrap()
+    }
+
+    /// Connects a process that gets the listeners.
+    async fn greet(&self) -> Link {
+        let link = self.connect().await;
+        link.send(&Record::Hello(VERSION, VERSION), &[]).await.unwrap();
+        let (record, sockets) = link.answer().await.unwrap();
+        assert_eq!((record, sockets.len()), (Record::Listeners(vec!["http".to_owned()]), 2));
+        link
+    }
+
+    /// Gives a connection away, and returns its other end.
+    fn give(&self) -> StdStream {
+        let (client, socket) = StdStream::pair().unwrap();
+        client.set_read_timeout(Some(HANGS)).unwrap();
+        self.serving.0.given.push(Given::Socket(0, socket.into()));
+        client
+    }
+
+    /// Returns the connections that came back.
+    fn returned(&self) -> Vec<OwnedFd> {
+        let adopted = &self.serving.0.listeners[0].adopted;
+        std::iter::from_fn(|| adopted.pop_if(|_| true)).collect()
+    }
+
+    async fn finish(&self) -> io::Result<Option<usize>> {
+        timeout(HANGS, self.serving.finish()).await.expect("it ends")
+    }
+}
+
+fn say(socket: &OwnedFd, text: &str) {
+    StdStream::from(socket.try_clone().unwrap()).write_all(text.as_bytes()).unwrap();
+}
+
+fn heard(mut client: StdStream, len: usize) -> String {
+    let mut text = vec![0; len];
+    client.read_exact(&mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+#[tokio::test]
+async fn a_process_that_ends_or_errs_before_it_is_ready_changes_nothing() {
+    let case = Case::new();
+    let mut successor = std::pin::pin!(tokio::spawn(case.serving.successor()));
+    drop(case.connect().await);
+    let hello = Record::Hello(VERSION, VERSION);
+    for record in [Record::Ready, Record::Taken, Record::Done, Record::Listeners(vec![])] {
+        let link = case.connect().await;
+        let fds = if matches!(record, Record::Listeners(_)) { 1 } else { 0 };
+        let file = tempfile::tempfile().unwrap();
+        link.send(&record, &vec![file.as_fd(); fds]).await.unwrap();
+        assert!(link.receive().await.is_ok_and(|end| end.is_none()), "{record:?}");
+    }
+    let mut garbage = StdStream::connect(&case.path).unwrap();
+    garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    for (low, high) in [(0, 0), (VERSION + 1, VERSION + 9), (9, 1)] {
+        let link = case.connect().await;
+        link.send(&Record::Hello(low, high), &[]).await.unwrap();
+        assert!(matches!(link.answer().await.unwrap().0, Record::Refused(why) if why.contains("version")), "{low}");
+    }
+    drop(case.greet().await);
+    let link = case.greet().await;
+    link.send(&hello, &[]).await.unwrap();
+    assert!(link.receive().await.is_ok_and(|end| end.is_none()), "greeted twice");
+    for _ in 0..100 {
+        yield_now().await;
+    }
+    assert!(!successor.is_finished());
+    assert!(case.finish().await.unwrap().is_none(), "there is no next process");
+    // Another one is.
+    let link = case.greet().await;
+    let late = case.connect().await;
+    assert_eq!(late.answer().await.unwrap().0, Record::Refused("another process is starting".to_owned()));
+    link.send(&Record::Ready, &[]).await.unwrap();
+    timeout(HANGS, &mut successor).await.expect("ready").unwrap();
+    let client = case.give();
+    let (record, sockets) = link.answer().await.unwrap();
+    assert_eq!((record, sockets.len()), (Record::Sockets(0), 1));
+    link.send(&Record::Taken, &[]).await.unwrap();
+    assert_eq!(link.answer().await.unwrap().0, Record::Yours);
+    say(&sockets[0], "new");
+    assert_eq!(heard(client, 3), "new");
+    assert_eq!(case.finish().await.unwrap(), Some(1));
+    assert_eq!(link.answer().await.unwrap().0, Record::Done);
+    assert!(case.returned().is_empty());
+}
+
+/// Makes a process ready.
+async fn ready(case: &Case) -> Link {
+    let successor = tokio::spawn(case.serving.successor());
+    let link = case.greet().await;
+    link.send(&Record::Ready, &[]).await.unwrap();
+    timeout(HANGS, successor).await.expect("ready").unwrap();
+    link
+}
+
+#[tokio::test]
+async fn what_a_process_that_ends_has_not_taken_comes_back() {
+    // After it was ready, at the first batch, and with a wrong answer to it.
+    for step in 0..4 {
+        let case = Case::new();
+        let link = ready(&case).await;
+        let mut link = Some(link);
+        if step == 0 {
+            link = None;
+        }
+        let clients = [case.give(), case.give()];
+        if let Some(link) = &link {
+            let (record, _) = link.answer().await.unwrap();
+            assert_eq!(record, Record::Sockets(0));
+        }
+        match step {
+            2 => link.as_ref().unwrap().send(&Record::Done, &[]).await.unwrap(),
+            3 => link.as_ref().unwrap().send(&Record::Yours, &[]).await.unwrap(),
+            _ => link = None,
+        }
+        let third = case.give();
+        case.finish().await.expect_err("the next process has failed");
+        if let Some(link) = link {
+            assert_eq!(link.answer().await.unwrap().0, Record::Keeps);
+        }
+        let returned = case.returned();
+        assert_eq!(returned.len(), 3, "step {step}");
+        for (socket, client) in returned.iter().zip(clients.into_iter().chain([third])) {
+            say(socket, "old");
+            assert_eq!(heard(client, 3), "old");
+        }
+        // A further process gets what the first one did not.
+        let link = ready(&case).await;
+        let _client = case.give();
+        assert_eq!(link.answer().await.unwrap().1.len(), 1);
+        link.send(&Record::Taken, &[]).await.unwrap();
+        assert_eq!(case.finish().await.unwrap(), Some(1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_does_not_take_a_batch_is_not_waited_for() {
+    let case = Case::new();
+    let link = ready(&case).await;
+    let _client = case.give();
+    let error = case.finish().await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+    assert_eq!(case.returned().len(), 1);
+    // It is told so.
+    assert_eq!(link.answer().await.unwrap().0, Record::Sockets(0));
+    assert_eq!(link.answer().await.unwrap().0, Record::Keeps);
+}
+
+#[tokio::test]
+async fn many_connections_go_in_batches() {
+    let case = Case::new();
+    let link = ready(&case).await;
+    let clients: Vec<_> = (0..150).map(|_| case.give()).collect();
+    let (mut sockets, mut batches) = (Vec::new(), 0);
+    while sockets.len() < clients.len() {
+        let (record, mut batch) = link.answer().await.unwrap();
+        assert_eq!(record, Record::Sockets(0));
+        sockets.append(&mut batch);
+        link.send(&Record::Taken, &[]).await.unwrap();
+        assert_eq!(link.answer().await.unwrap().0, Record::Yours);
+        batches += 1;
+    }
+    assert!(batches <= 4, "{batches} batches");
+    assert_eq!(case.finish().await.unwrap(), Some(150));
+    for (number, socket) in sockets.iter().enumerate() {
+        say(socket, &format!("{number:03}"));
+    }
+    for (number, client) in clients.into_iter().enumerate() {
+        assert_eq!(heard(client, 3), format!("{number:03}"));
+    }
+}
