@@ -24,7 +24,7 @@ async fn receive_all(link: &Link, queues: &[Option<Arc<Queue<OwnedFd>>>], connec
     loop {
         let (listener, sockets) = match link.receive().await? {
             Some((Record::Sockets(listener), sockets)) => (listener, sockets),
-            Some((Record::Done, _)) => return Ok(()),
+            Some((Record::Done, _)) => return link.send(&Record::Taken, &[]).await,
             Some((other, _)) => return Err(unexpected(&other)),
             None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it gave not all")),
         };

@@ -12,9 +12,10 @@
 //!   Taken ─────────────────────────────────────▶                                │ repeated
 //!                     ◀────────────── Yours, or Keeps                           ┘
 //!                     ◀────────────── Done
+//!   Taken ─────────────────────────────────────▶ ends
 //! ```
 //!
-//! Sockets that were sent are the successor's after `Yours`, or when the connection ends behind `Taken`: the process
+//! Each process goes on if the other one ends before the last record. Sockets that were sent are the successor's after `Yours`, or when the connection ends behind `Taken`: the process
 //! that serves then has died, because it decides before it closes the connection.
 
 use std::io;

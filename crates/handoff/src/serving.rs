@@ -170,7 +170,14 @@ async fn give(inner: Arc<ServingInner>, link: Link) -> io::Result<usize> {
         sockets.into_iter().for_each(|socket| adopted.push(socket));
     }
     match failure {
-        None => link.send(&Record::Done, &[]).await.map(|()| moved),
+        // Without an answer the next process may have ended, and nobody serves.
+        None => {
+            link.send(&Record::Done, &[]).await?;
+            match link.answer().await? {
+                (Record::Taken, _) => Ok(moved),
+                (other, _) => Err(unexpected(&other)),
+            }
+        }
         Some(error) => Err(error),
     }
 }

@@ -101,6 +101,7 @@ async fn a_listener_that_is_not_known_gets_nothing() {
         case.expect(Record::Taken).await;
         case.link.send(&Record::Yours, &[]).await.unwrap();
         case.link.send(&Record::Done, &[]).await.unwrap();
+        case.expect(Record::Taken).await;
         assert!(case.end().await);
     }
 }

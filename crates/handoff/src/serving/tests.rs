@@ -54,6 +54,15 @@ impl Case {
         std::iter::from_fn(|| adopted.pop_if(|_| true)).collect()
     }
 
+    /// Finishes with a process that has taken all connections.
+    async fn end(&self, link: &Link) -> io::Result<Option<usize>> {
+        let confirm = async {
+            assert_eq!(link.answer().await.unwrap().0, Record::Done);
+            link.send(&Record::Taken, &[]).await.unwrap();
+        };
+        tokio::join!(self.finish(), confirm).0
+    }
+
     async fn finish(&self) -> io::Result<Option<usize>> {
         timeout(HANGS, self.serving.finish()).await.expect("it ends")
     }
@@ -111,8 +120,7 @@ async fn a_process_that_ends_or_errs_before_it_is_ready_changes_nothing() {
     assert_eq!(link.answer().await.unwrap().0, Record::Yours);
     say(&sockets[0], "new");
     assert_eq!(heard(client, 3), "new");
-    assert_eq!(case.finish().await.unwrap(), Some(1));
-    assert_eq!(link.answer().await.unwrap().0, Record::Done);
+    assert_eq!(case.end(&link).await.unwrap(), Some(1));
     assert!(case.returned().is_empty());
 }
 
@@ -161,8 +169,22 @@ async fn what_a_process_that_ends_has_not_taken_comes_back() {
         let _client = case.give();
         assert_eq!(link.answer().await.unwrap().1.len(), 1);
         link.send(&Record::Taken, &[]).await.unwrap();
-        assert_eq!(case.finish().await.unwrap(), Some(1));
+        assert_eq!(link.answer().await.unwrap().0, Record::Yours);
+        assert_eq!(case.end(&link).await.unwrap(), Some(1));
     }
+}
+
+#[tokio::test]
+async fn a_process_that_ends_before_it_has_confirmed_the_end_is_no_successor() {
+    let case = Case::new();
+    let link = ready(&case).await;
+    let confirm = async {
+        assert_eq!(link.answer().await.unwrap().0, Record::Done);
+        drop(link);
+    };
+    let (finished, ()) = tokio::join!(case.finish(), confirm);
+    assert_eq!(finished.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    case.end(&ready(&case).await).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,7 +215,7 @@ async fn many_connections_go_in_batches() {
         batches += 1;
     }
     assert!(batches <= 4, "{batches} batches");
-    assert_eq!(case.finish().await.unwrap(), Some(150));
+    assert_eq!(case.end(&link).await.unwrap(), Some(150));
     for (number, socket) in sockets.iter().enumerate() {
         say(socket, &format!("{number:03}"));
     }

@@ -22,6 +22,8 @@ use tokio::time::{sleep, timeout};
 
 use testkit::http::{Raw, on_both};
 
+mod processes;
+
 const HANGS: Duration = Duration::from_secs(60);
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -48,9 +50,13 @@ struct Process {
 
 impl Process {
     async fn start(path: &Path, number: usize) -> Self {
-        let mut handoff = Handoff::open(path).await.unwrap();
+        let handoff = Handoff::open(path).await.unwrap();
         assert_eq!(handoff.is_successor(), number > 1);
-        let listener = handoff.tcp("http", "127.0.0.1:0").await.unwrap();
+        Self::serve(handoff, number, "127.0.0.1:0".parse().unwrap()).await
+    }
+
+    async fn serve(mut handoff: Handoff, number: usize, addr: SocketAddr) -> Self {
+        let listener = handoff.tcp("http", addr).await.unwrap();
         let addr = listener.get_ref().local_addr().unwrap();
         let serving = handoff.ready().await.unwrap();
         let ended = tokio::spawn(run(listener, serving, number));
