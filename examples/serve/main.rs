@@ -9,7 +9,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -20,10 +20,11 @@ use http_body_util::{Either, Full};
 use millstream::Capabilities;
 use millstream::files::{Files, FilesBody};
 use millstream::middleware::{Measure, Route as Name};
-use millstream::net::TcpListener;
+use millstream::net::{Accept, TcpListener};
 use millstream::runtime::Cores;
-use millstream::server::{RequestBody, UntilDrain, until_drain};
+use millstream::server::{HttpService, RequestBody, Server, UntilDrain, until_drain};
 use millstream::sse::{EventBody, Hub};
+use millstream_handoff::Handoff;
 use millstream_layers::AllowedHostsLayer;
 use tower::Layer;
 
@@ -63,6 +64,9 @@ struct Args {
     /// An accepted host besides IP addresses and localhost; may be repeated.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
+    /// A control socket. A server that is started with the same one takes the place of this one, and gets its connections.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["per_core", "log"])]
+    handoff: Option<PathBuf>,
     #[command(flatten)]
     site: Site,
     #[command(flatten)]
@@ -74,30 +78,62 @@ fn main() -> ExitCode {
 }
 
 fn start(
-    Args { options, site, uploads, per_core: apart, metrics, metrics_anywhere, log, hosts }: Args,
+    Args { options, site, uploads, per_core: apart, metrics, metrics_anywhere, log, handoff, hosts }: Args,
 ) -> Result<(), String> {
     let local = AllowedHostsLayer::local();
     let hosts = hosts.iter().try_fold(local, |hosts, name| hosts.and(name).map_err(|e| format!("--host: {e}")))?;
     let numbers = Numbers::start(metrics, metrics_anywhere, log.as_deref(), hosts.clone())?;
     match apart {
         true => per_core(&options, &site, &uploads, &numbers, hosts),
-        false => cli::runtime(options.workers)?.block_on(run(&options, &site, &uploads, &numbers, hosts)),
+        false => {
+            let runtime = cli::runtime(options.workers)?;
+            runtime.block_on(async {
+                let app = App::new(&options, &site, &uploads, &numbers, hosts)?;
+                match handoff {
+                    Some(path) => run_replaced(&path, &options, &numbers, app).await,
+                    None => run(&options, &numbers, app).await,
+                }
+            })
+        }
     }
 }
 
 /// Serves on one runtime with shared state.
-async fn run(
-    options: &Options,
-    site: &Site,
-    uploads: &Uploads,
-    numbers: &Numbers,
-    hosts: AllowedHostsLayer,
-) -> Result<(), String> {
-    let app = App::new(options, site, uploads, numbers, hosts)?;
+async fn run(options: &Options, numbers: &Numbers, app: Arc<App>) -> Result<(), String> {
     let listener = TcpListener::bind(options.listen).await.map_err(elsewhere)?;
     let address = listener.local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
     print_banner(options, address, numbers);
     until_interrupted(listener, app).await.map_err(|e| format!("{address}: {e}"))
+}
+
+/// As [`run`], until another server takes the place of this one.
+async fn run_replaced(path: &Path, options: &Options, numbers: &Numbers, app: Arc<App>) -> Result<(), String> {
+    let failed = |e: io::Error| format!("--handoff: {e}");
+    let mut handoff = Handoff::open(path).await.map_err(failed)?;
+    let listener = handoff.tcp("http", options.listen).await.map_err(elsewhere)?;
+    let address = listener.get_ref().local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
+    let serving = handoff.ready().await.map_err(failed)?;
+    print_banner(options, address, numbers);
+    loop {
+        let (interrupted, successor) = (cli::interrupted().map_err(|e| e.to_string())?, serving.successor());
+        let signal = async move {
+            tokio::select! {
+                () = interrupted => {}
+                () = successor => {}
+            }
+        };
+        let server = server(listener.clone(), Arc::clone(&app)).move_idle(listener.give());
+        let drained = server.drain(signal, cli::PATIENCE).await.map_err(|e| format!("{address}: {e}"))?;
+        match serving.finish().await {
+            Ok(Some(given)) => println!("{given} connections moved to the next server; {drained:?}"),
+            Ok(None) => {}
+            Err(error) => {
+                eprintln!("the next server has failed, so this one goes on: {error}");
+                continue;
+            }
+        }
+        return Ok(());
+    }
 }
 
 /// Serves with one runtime and one listener for each thread.
@@ -131,9 +167,12 @@ fn print_banner(options: &Options, address: SocketAddr, numbers: &Numbers) {
 }
 
 async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<()> {
+    server(listener, app).drain(cli::interrupted()?, cli::PATIENCE).await.map(drop)
+}
+
+fn server<L: Accept>(listener: L, app: Arc<App>) -> Server<L, impl HttpService> {
     let service = tower::service_fn(move |request| answer(request, app.clone()));
-    let server = millstream::server::serve(listener, Measure::new().layer(service)).limits(upload::limits());
-    server.drain(cli::interrupted()?, cli::PATIENCE).await.map(drop)
+    millstream::server::serve(listener, Measure::new().layer(service)).limits(upload::limits())
 }
 
 struct App {

@@ -3,8 +3,9 @@
 /// Code lines of each package: no files of tests, no comments, no blank lines. A change that needs more raises the number
 /// in the same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 40_998),
+    ("src", 41_125),
     ("crates/frames/src", 919),
+    ("crates/handoff/src", 751),
     ("crates/layers/src", 2_175),
     ("crates/proxy/src", 3_354),
     ("crates/proxy-protocol/src", 771),
@@ -15,7 +16,7 @@ pub(crate) const LINES: &[(&str, usize)] = &[
 ];
 
 /// Lines of `tests/api.txt`.
-pub(crate) const PUBLIC_ITEMS: usize = 1_978;
+pub(crate) const PUBLIC_ITEMS: usize = 1_983;
 
 /// Returns the code lines of a package. `files` are its paths and texts.
 pub(crate) fn lines(files: &[(String, String)]) -> usize {

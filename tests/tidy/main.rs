@@ -421,6 +421,7 @@ fn no_files_import_each_other_in_a_circle() {
         "src",
         "versus/src",
         "crates/frames/src",
+        "crates/handoff/src",
         "crates/layers/src",
         "crates/proxy/src",
         "crates/proxy-protocol/src",
