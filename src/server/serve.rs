@@ -172,7 +172,7 @@ impl<L, S, A> Server<L, S, A> {
     ///
     /// A connection of HTTP/1 without TLS moves when no request is in progress and none has arrived. Bytes that arrive later
     /// wait in the socket. Until then its requests are answered without `Connection: close`; a response that is told to
-    /// end is followed by the move. Connections with TLS or HTTP/2, upgrades, streams that are not of this crate, and connections of servers
+    /// end is followed by the move. Connections with TLS or HTTP/2, upgrades, streams that are not of this crate or that receive by the ring, and those of servers
     /// without [`takeover`](Self::takeover) drain as usual. [`Drained::moved`] counts the connections.
     ///
     /// `take` is called in the task of the connection, and must not block.

@@ -58,7 +58,8 @@ where
         match conn_state.unless_raised(ShutdownPhase::Nothing, version).await {
             Ok(Some(Ok(version))) => Next::Step(speak(version, protocols, stream, adapter)),
             Ok(Some(Err(error))) => Next::Ended(Err(error.into())),
-            Ok(None) => Next::Ended(give(stream, conn_state).await),
+            Ok(None) if conn_state.moving.give(&stream) => Next::Ended(Ok(())),
+            Ok(None) => Next::Step(connection(protocols, stream, adapter)),
             Err(phase) => Next::Ended(end_one(stream, phase, conn_state).await),
         }
     })
@@ -237,22 +238,14 @@ where
     Box::pin(async move {
         match next_request(&mut stream, adapter.conn_state()).await {
             Ok(Rest::Request) => Next::Step(one(protocols, stream, adapter)),
-            Ok(Rest::Moves) => Next::Ended(give(stream, adapter.conn_state()).await),
+            Ok(Rest::Moves) => match adapter.conn_state().moving.give(&stream) {
+                true => Next::Ended(Ok(())),
+                false => Next::Step(hibernate(protocols, stream, adapter)),
+            },
             Ok(Rest::Ended) => Next::Ended(Ok(())),
             Err(error) => Next::Ended(Err(error)),
         }
     })
-}
-
-/// Gives an idle connection to the successor of the server. One that cannot be given is closed.
-async fn give<I>(stream: I, conn_state: &ConnState) -> Result<(), BoxError>
-where
-    I: hyper::rt::Read + hyper::rt::Write + TakeOver + Unpin,
-{
-    match conn_state.moving.give(&stream) {
-        true => Ok(()),
-        false => close(stream, false, conn_state).await,
-    }
 }
 
 /// hyper's connection, until it ends or its response can be taken over.

@@ -17,6 +17,8 @@ pub(in crate::server) struct Successor(pub(in crate::server) Arc<dyn Fn(OwnedFd)
 pub(in crate::server) struct Moving {
     successor: OnceLock<Successor>,
     done: AtomicBool,
+    /// Whether it cannot move, and drains as usual.
+    stays: AtomicBool,
 }
 
 impl Moving {
@@ -26,12 +28,16 @@ impl Moving {
     }
 
     pub(super) fn has_begun(&self) -> bool {
-        self.successor.get().is_some()
+        self.successor.get().is_some() && !self.stays.load(Ordering::Relaxed)
     }
 
-    /// Gives the socket of `stream` to the successor. Returns `false` if the stream holds bytes.
+    /// Gives the socket of `stream` to the successor. Returns `false` if the stream holds bytes, or the ring receives for
+    /// it: the connection stays.
     pub(in crate::server) fn give(&self, stream: &impl TakeOver) -> bool {
-        let Some((successor, socket)) = self.successor.get().zip(stream.duplicate().ok()) else { return false };
+        let Some((successor, socket)) = self.successor.get().zip(stream.duplicate().ok()) else {
+            self.stays.store(true, Ordering::Relaxed);
+            return false;
+        };
         self.done.store(true, Ordering::Relaxed);
         (successor.0)(socket);
         true
