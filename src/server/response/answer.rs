@@ -30,6 +30,8 @@ pin_project! {
     {
         // The server itself answers.
         Refused { body: Bytes, open: Open },
+        // HTTP/2: the response has no content.
+        Bare,
         // The open request moves into the last frame.
         Framed { #[pin] body: B, open: Option<Open> },
         // `None` while the body is offered to the connection.
@@ -166,6 +168,26 @@ pub(in crate::server) fn refused<B: Body>(status: StatusCode, grpc: bool, open: 
     response.map(|body| Answered::Refused { body, open })
 }
 
+/// Returns a response over HTTP/2 without content if it may have none. hyper sends the content, which it does not over
+/// HTTP/1. `Content-Length` stays that of the content (RFC 9110 §8.6).
+pub(in crate::server) fn bare<B>(
+    mut response: Response<Answered<B>>,
+    version: Version,
+    is_head: bool,
+) -> Response<Answered<B>>
+where
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    let has_none = is_head || matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if version != Version::HTTP_2 || !has_none || response.body().is_end_stream() {
+        return response;
+    }
+    if let Some(len) = response.body().size_hint().exact().filter(|_| is_head) {
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert(len.into());
+    }
+    response.map(|_| Answered::Bare)
+}
+
 /// Ends the connection after this response, unless it switches protocols and accepts no further requests anyway.
 fn last<T>(response: &mut Response<T>, open: &Open) {
     match open.conn_state().protocol() {
@@ -192,6 +214,7 @@ where
                 open.conn_state().handover.gave(data.remaining() as u64);
                 Poll::Ready(Some(Ok(Frame::data(data))))
             }
+            AnsweredProjection::Bare => Poll::Ready(None),
             AnsweredProjection::Framed { mut body, open } => {
                 let frame = body.as_mut().poll_frame(cx);
                 if let Some(open) = open {
@@ -240,6 +263,7 @@ where
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Refused { body, .. } => body.is_empty(),
+            Self::Bare => true,
             Self::Framed { body, .. } => body.is_end_stream(),
             Self::Streamed { body, .. } => body.as_ref().is_some_and(|body| body.gave_last()),
         }
@@ -249,6 +273,7 @@ where
         match self {
             Self::Refused { body, .. } => SizeHint::with_exact(body.len() as u64),
             Self::Framed { body, .. } => body.size_hint(),
+            Self::Bare => SizeHint::with_exact(0),
             Self::Streamed { .. } => SizeHint::default(),
         }
     }
