@@ -7,7 +7,7 @@ use super::lex::{code, line_of};
 /// Code lines of each package: no tests, no comments, no blank lines. A change that needs more raises the number in the
 /// same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 39_830),
+    ("src", 39_844),
     ("crates/frames/src", 915),
     ("crates/layers/src", 2_095),
     ("crates/proxy/src", 3_299),

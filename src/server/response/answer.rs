@@ -39,8 +39,8 @@ pin_project! {
     }
 }
 
-/// The bytes of a frame. The last frame of a service also holds the open request: HTTP/2 finishes with a body long before
-/// its last frame is sent, because that frame may have to wait for windows.
+/// The bytes of a frame. Each frame of a service over HTTP/2, and the last one, also holds the open request: HTTP/2 finishes
+/// with a body long before its frames are sent, because they may have to wait for windows.
 #[derive(Debug)]
 pub(in crate::server) enum Data<D> {
     OfService { data: D, open: Option<Open> },
@@ -96,7 +96,7 @@ impl<D: Buf> Buf for Data<D> {
     }
 }
 
-/// Records sent bytes: a last frame may be long, and no further frame is requested from the response.
+/// Records sent bytes: a frame may be long, and no further frame is requested from the response.
 fn passed(open: Option<&Open>, bytes: usize) {
     if let Some(open) = open {
         open.passed(bytes);
@@ -226,8 +226,11 @@ where
                     (Some(Err(_)), Some(open)) => open.failed(),
                     _ => {}
                 }
-                let is_last = frame.is_some() && body.is_end_stream();
-                let open = if is_last { open.take() } else { None };
+                let open = match &frame {
+                    Some(_) if body.is_end_stream() => open.take(),
+                    Some(Ok(_)) => open.as_ref().and_then(Open::frame),
+                    _ => None,
+                };
                 Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data::OfService { data, open }))))
             }
             AnsweredProjection::Streamed { body, conn_state } => {
