@@ -102,6 +102,39 @@ async fn both_protocols_are_spoken_on_one_port() {
 }
 
 #[tokio::test]
+async fn responses_over_http2_have_no_content_where_http_forbids_it() {
+    let (addr, _server) = start(async |request| {
+        let mut answer = match request.uri().path() {
+            "/stream" => {
+                Response::new(boxed(StreamBody::new(stream::iter([Ok::<_, io::Error>(Frame::data("a".into()))]))))
+            }
+            _ => text("hello"),
+        };
+        match request.uri().path() {
+            "/none" => *answer.status_mut() = StatusCode::NO_CONTENT,
+            "/same" => *answer.status_mut() = StatusCode::NOT_MODIFIED,
+            _ => {}
+        }
+        answer
+    })
+    .await;
+    let (mut one, mut two) = (h1(addr).await, h2(addr).await);
+    for (method, path) in [("HEAD", "/"), ("HEAD", "/stream"), ("GET", "/none"), ("GET", "/same")] {
+        let request =
+            || Request::builder().method(method).uri(path).header(header::HOST, "mill").body(Empty::new()).unwrap();
+        let answer = two.send_request(request()).await.unwrap();
+        let reference = one.send_request(request()).await.unwrap();
+        let length = |answer: &Response<Incoming>| answer.headers().get(header::CONTENT_LENGTH).cloned();
+        if method == "HEAD" {
+            assert_eq!(length(&answer), length(&reference), "{path}");
+        }
+        assert_eq!(answer.into_body().collect().await.expect(path).to_bytes(), "", "{method} {path}");
+    }
+    // The connection and its limits go on.
+    assert_eq!(whole(two.send_request(get("/")).await.unwrap()).await, "hello");
+}
+
+#[tokio::test]
 async fn a_body_frame_larger_than_every_buffer_arrives_whole() {
     let body = Bytes::from(noise(9 << 20));
     let sent = body.clone();

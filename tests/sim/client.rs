@@ -1,4 +1,4 @@
-//! Clients of HTTP/1: what each does follows from its dice, and [what a server owes it](crate::owed) follows from what it
+//! Clients, and their connections of HTTP/1: what each does follows from its dice, and [what a server owes it](crate::owed) follows from what it
 //! did.
 
 use std::net::IpAddr;
@@ -8,11 +8,13 @@ use std::time::Duration;
 use testkit::sim::{Dice, Ended, Wire};
 use tokio::time::sleep;
 
+use crate::client2;
 use crate::endings::Ending;
-use crate::events::{self, Reader};
+use crate::events;
 use crate::handshake;
 use crate::line::{Line, SMALL};
 use crate::owed::Asked;
+use crate::reader::Reader;
 use crate::request::Request;
 use crate::world::{Tags, World};
 
@@ -61,6 +63,7 @@ pub(crate) async fn live(world: Arc<World>, mut dice: Dice, number: u64) {
         sleep(Duration::from_millis(dice.of_any_size(1..=pause))).await;
         connections += 1;
         let mut dice = dice.fork(connections);
+        let is_two = dice.chance(25);
         let (profile, line) = Line::choose(&mut dice, &world.terms);
         let Ok(socket) = world.connector.connect(from, profile).await else {
             if !world.is_closing() {
@@ -90,10 +93,13 @@ pub(crate) async fn live(world: Arc<World>, mut dice: Dice, number: u64) {
             sent_behind: false,
         };
         if let Some(seals) = &world.seals {
-            let Some(shaken) = handshake::shake(talk, seals).await else { continue };
+            let Some(shaken) = handshake::shake(talk, seals, is_two).await else { continue };
             talk = shaken;
         }
-        talk.run(&mut reader).await;
+        match is_two {
+            true => client2::run(talk, &mut reader).await,
+            false => talk.run(&mut reader).await,
+        }
     }
 }
 
@@ -146,8 +152,8 @@ impl Talk {
         let asked = self.ask_all(&requests, &bytes, is_whole).await;
         let mut goes_on = true;
         for (at, request) in requests.iter().enumerate() {
-            let Request { tag, is_head, is_torn, .. } = *request;
-            let asked = Asked { tag, is_head, is_torn, is_behind: at > 0, ..asked.clone() };
+            let Request { tag, is_torn, .. } = *request;
+            let asked = Asked { tag, is_head: request.is_head(), is_torn, is_behind: at > 0, ..asked.clone() };
             goes_on = self.answer(request, &asked).await;
             if !goes_on {
                 // Requests behind the last one are not executed, RFC 9112 §9.6.

@@ -152,6 +152,8 @@ fn serve_on(
 ) -> Running {
     let deadline = Duration::from_millis(terms.deadline);
     let server = serve(listener, service).limits(terms.limits()).takeover(terms.takes_over);
+    // The length of a date depends on its digits in HPACK.
+    let server = server.http2(|http2| _ = http2.auto_date_header(false));
     let server = match tls {
         Some(tls) => server.tls(tls),
         None => server,

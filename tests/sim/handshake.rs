@@ -48,14 +48,14 @@ enum Failure {
 }
 
 /// Lets a client speak TLS. Returns `None` if its connection has ended.
-pub(crate) async fn shake(mut talk: Talk, seals: &Seals) -> Option<Talk> {
+pub(crate) async fn shake(mut talk: Talk, seals: &Seals, is_two: bool) -> Option<Talk> {
     if talk.dice.chance(15) {
         fail(talk, seals).await;
         return None;
     }
     let (began, socket) = (talk.world.net.now(), talk.wire.io.into_socket());
     let (link, pace) = (socket.link(), talk.wire.pace);
-    let Ok(shaken) = timeout(HANGS, seals.connect(&mut talk.dice, socket)).await else {
+    let Ok(shaken) = timeout(HANGS, seals.connect(&mut talk.dice, socket, is_two)).await else {
         talk.world.fault(link, "a handshake does not end");
         return None;
     };

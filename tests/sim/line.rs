@@ -10,6 +10,8 @@ use crate::world::Terms;
 pub(crate) const SMALL: u64 = 16 << 10;
 /// Bytes that a client must take in the time of `Limits::write_stall`.
 const RATE: u64 = 8 << 10;
+/// The frames of HTTP/2 of so many requests as a connection has at a time, and more: only a whole frame is progress.
+const FRAMES: u64 = 7 * (16 << 10);
 /// The most that the kernel takes as one piece for a Unix socket.
 const LONGEST_PIECE: u64 = 64 << 10;
 /// Longest record of TLS, which is read as a whole, and the most bytes of a handshake.
@@ -66,6 +68,16 @@ impl Line {
         let fits = !(terms.tls && is_narrow);
         line.is_able = fits && needs + 1_500 < terms.write_stall.min(terms.body_progress);
         (profile, line)
+    }
+
+    /// Returns the same line for a connection of HTTP/2 whose narrowest flow-control window has `window` bytes. Its client
+    /// always reads, and each half of that window is opened again when it has been read.
+    pub(crate) fn with_windows(mut self, window: u64, terms: &Terms) -> Self {
+        (self.window, self.pace) = (self.window.min(window / 2), Pace::FAST);
+        let frames = if terms.tls { 2 * FRAMES + RECORD } else { FRAMES };
+        let needs = (frames / self.window + 4) * self.round();
+        self.is_able &= needs + 1_500 < terms.write_stall.min(terms.body_progress);
+        self
     }
 
     /// Returns the time in which a window of bytes is sent, read and acknowledged, at most.

@@ -265,7 +265,10 @@ impl Talk {
         let is_late = self.line.is_able && now > latest + LATE + 2 * self.line.longest;
         // Bytes that arrive after the last response, when the socket is closed, are answered by a reset. So is a long body
         // that is still sent half a minute after the response.
+        // The client's last message of a handshake may not have arrived.
+        let is_unheard = self.wire.io.is_sealed() && self.answered_at.is_none() && !self.line.is_steady;
         let may_be_reset = now >= self.deadline()
+            || is_unheard
             || self.may_be_refused
             || self.has_left_in_disorder
             || (self.sent_behind && !self.line.is_in_one_piece)

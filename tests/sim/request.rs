@@ -8,6 +8,9 @@ use crate::world::Tags;
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) tag: u64,
+    pub(crate) method: &'static str,
+    pub(crate) path: String,
+    /// HTTP/1: the head as it is sent.
     pub(crate) head: Vec<u8>,
     /// The body as it is sent, behind the head.
     pub(crate) body: Vec<u8>,
@@ -15,7 +18,6 @@ pub(crate) struct Request {
     pub(crate) hidden: Vec<u64>,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(crate) waits: bool,
-    pub(crate) is_head: bool,
     pub(crate) status: u16,
     /// The body of the response.
     pub(crate) expected: Vec<u8>,
@@ -28,35 +30,20 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Chooses a request. Those of a pipeline have no body, and their responses are complete. `most` is the longest body.
+    /// Chooses a request over HTTP/1. Those of a pipeline have no body, and their responses are complete. `most` is the
+    /// longest body.
     pub(crate) fn choose(dice: &mut Dice, tags: &Tags, is_piped: bool, most: u64) -> Self {
-        let tag = tags.next();
-        let mut request = Self {
-            tag,
-            head: Vec::new(),
-            body: Vec::new(),
-            hidden: Vec::new(),
-            waits: false,
-            is_head: dice.chance(8),
-            status: 200,
-            expected: Vec::new(),
-            is_torn: false,
-            is_last: false,
-            takes: 0,
-        };
+        let mut request = Self::of_any_version(dice, tags, if is_piped { 6 } else { 10 }, most);
         let mut fields = String::new();
-        let path = request.path(dice, tags, if is_piped { 6 } else { 10 }, most, &mut fields);
-        let method = match () {
-            () if !request.hidden.is_empty() || !fields.is_empty() => "POST",
-            () if request.is_head => "HEAD",
-            () => "GET",
-        };
-        request.is_head = method == "HEAD";
-        if request.is_head {
-            request.expected.clear();
-            request.is_torn = false;
+        if request.method == "POST" {
+            // An empty body is complete, so that the server does not ask for it.
+            request.waits = !request.body.is_empty() && request.status == 200 && dice.chance(15);
+            request.body = framed(dice, &request.body, &mut fields);
+            if request.waits {
+                fields += "Expect: 100-continue\r\n";
+            }
         }
-        let is_old = !is_piped && method != "POST" && dice.chance(8);
+        let is_old = !is_piped && request.method != "POST" && dice.chance(8);
         let is_closing = dice.chance(8);
         request.is_last = is_old || is_closing;
         if is_closing {
@@ -66,12 +53,47 @@ impl Request {
                 "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n";
         }
         let version = if is_old { "1.0" } else { "1.1" };
+        let Self { method, path, .. } = &request;
         request.head = format!("{method} {path} HTTP/{version}\r\nHost: mill\r\n{fields}\r\n").into();
         request
     }
 
-    /// Chooses one of `kinds`. Returns its path, and adds the fields of its body.
-    fn path(&mut self, dice: &mut Dice, tags: &Tags, kinds: u64, most: u64, fields: &mut String) -> String {
+    /// Chooses a request over HTTP/2.
+    pub(crate) fn choose_two(dice: &mut Dice, tags: &Tags, most: u64) -> Self {
+        Self::of_any_version(dice, tags, 10, most)
+    }
+
+    pub(crate) fn is_head(&self) -> bool {
+        self.method == "HEAD"
+    }
+
+    fn of_any_version(dice: &mut Dice, tags: &Tags, kinds: u64, most: u64) -> Self {
+        let mut request = Self {
+            tag: tags.next(),
+            method: "GET",
+            path: String::new(),
+            head: Vec::new(),
+            body: Vec::new(),
+            hidden: Vec::new(),
+            waits: false,
+            status: 200,
+            expected: Vec::new(),
+            is_torn: false,
+            is_last: false,
+            takes: 0,
+        };
+        let is_head = dice.chance(8);
+        request.path = request.path(dice, tags, kinds, most);
+        if is_head && request.method == "GET" {
+            request.method = "HEAD";
+            request.expected.clear();
+            request.is_torn = false;
+        }
+        request
+    }
+
+    /// Chooses one of `kinds`. Returns its path.
+    fn path(&mut self, dice: &mut Dice, tags: &Tags, kinds: u64, most: u64) -> String {
         let tag = self.tag;
         match dice.in_range(0..=kinds) {
             0..=2 => {
@@ -97,19 +119,14 @@ impl Request {
                 format!("/late/{tag}/{}", self.takes)
             }
             7..=9 => {
-                let body = body(dice, tags, most, &mut self.hidden);
-                // An empty body is complete, so that the server does not ask for it.
-                self.waits = !body.is_empty() && dice.chance(15);
-                self.body = framed(dice, &body, fields);
-                self.expected = body;
-                if self.waits {
-                    *fields += "Expect: 100-continue\r\n";
-                }
+                self.method = "POST";
+                self.body = body(dice, tags, most, &mut self.hidden);
+                self.expected = self.body.clone();
                 format!("/upload/{tag}")
             }
             _ => {
-                let body = body(dice, tags, 200 << 10, &mut self.hidden);
-                self.body = framed(dice, &body, fields);
+                self.method = "POST";
+                self.body = body(dice, tags, 200 << 10, &mut self.hidden);
                 self.status = 413;
                 self.expected = bytes_of(tag, 5);
                 format!("/unread/{tag}")

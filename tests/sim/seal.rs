@@ -34,23 +34,26 @@ static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
 pub(crate) struct Seals {
     pub(crate) server: Tls,
     clients: Vec<Arc<ClientConfig>>,
+    /// Those of clients of HTTP/2.
+    clients_of_two: Vec<Arc<ClientConfig>>,
 }
 
 impl Seals {
     pub(crate) fn new() -> Self {
-        let client = |version, offers_alpn| {
+        let client = |version, alpn: Option<&[u8]>| {
             let client = any_client(&[version]).with_root_certificates(IDENTITY.trusted.clone());
             let mut client = client.with_no_client_auth();
-            if offers_alpn {
-                client.alpn_protocols = vec![b"http/1.1".to_vec()];
-            }
+            client.alpn_protocols = alpn.into_iter().map(<[u8]>::to_vec).collect();
             Arc::new(client)
+        };
+        let clients = |alpn: &[u8]| {
+            let each = [(&TLS13, Some(alpn)), (&TLS13, None), (&TLS12, Some(alpn)), (&TLS12, None)];
+            each.map(|(version, alpn)| client(version, alpn)).into()
         };
         Self {
             server: Tls::from_pem(&IDENTITY.pem, &IDENTITY.key).expect("an identity"),
-            clients: [(&TLS13, true), (&TLS13, false), (&TLS12, true), (&TLS12, false)]
-                .map(|(version, offers_alpn)| client(version, offers_alpn))
-                .into(),
+            clients: clients(b"http/1.1"),
+            clients_of_two: clients(b"h2"),
         }
     }
 
@@ -62,13 +65,15 @@ impl Seals {
         hello
     }
 
-    /// Performs the handshake. Returns the socket if it fails.
+    /// Performs the handshake of a client, which speaks HTTP/2 then if `is_two`. Returns the socket if it fails.
     pub(crate) async fn connect(
         &self,
         dice: &mut Dice,
         socket: Socket,
+        is_two: bool,
     ) -> Result<TlsStream<Socket>, (io::Error, Socket)> {
-        let connector = TlsConnector::from(Arc::clone(dice.pick(&self.clients)));
+        let clients = if is_two { &self.clients_of_two } else { &self.clients };
+        let connector = TlsConnector::from(Arc::clone(dice.pick(clients)));
         connector.connect(name(), socket).into_fallible().await
     }
 }

@@ -50,13 +50,32 @@ pub(crate) struct Calls(Mutex<Counts>);
 struct Counts {
     made: BTreeMap<u64, u32>,
     forbidden: BTreeSet<u64>,
+    /// Calls that are in progress, with their responses.
+    open: BTreeSet<u64>,
     /// Paths that no client asks for.
     strange: Vec<String>,
 }
 
+/// A call in progress.
+struct Call(u64, Arc<Calls>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.1.0.lock().unwrap().open.remove(&self.0);
+    }
+}
+
 impl Calls {
-    fn add(&self, tag: u64) {
-        *self.0.lock().unwrap().made.entry(tag).or_default() += 1;
+    fn begin(self: &Arc<Self>, tag: u64) -> Call {
+        let mut counts = self.0.lock().unwrap();
+        *counts.made.entry(tag).or_default() += 1;
+        counts.open.insert(tag);
+        Call(tag, Arc::clone(self))
+    }
+
+    /// Returns whether the service works on a request, or has not sent all of its response.
+    pub(crate) fn is_open(&self, tag: u64) -> bool {
+        self.0.lock().unwrap().open.contains(&tag)
     }
 
     pub(crate) fn of(&self, tag: u64) -> u32 {
@@ -98,7 +117,7 @@ impl Service {
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         let number = |at: usize| parts.get(at).and_then(|part| part.parse::<u64>().ok()).unwrap_or(0);
         let tag = number(1);
-        self.calls.add(tag);
+        let call = self.calls.begin(tag);
         let small = || boxed(Full::new(Bytes::from(bytes_of(tag, 5))));
         let body = match parts[0] {
             "fixed" if tag % 2 == 0 && self.file.is_some() => {
@@ -110,9 +129,9 @@ impl Service {
                 let (count, len, gap) = (number(2), number(3) as usize, Duration::from_millis(number(4)));
                 let all = bytes_of(tag, len * count as usize);
                 let torn = kind == "torn";
-                let pieces = stream::unfold((0, Bytes::from(all)), move |(at, mut rest)| async move {
+                let pieces = stream::unfold((0, Bytes::from(all), call), move |(at, mut rest, call)| async move {
                     if at == count {
-                        return torn.then(|| (Err(io::Error::other("torn")), (at + 1, rest)));
+                        return torn.then(|| (Err(io::Error::other("torn")), (at + 1, rest, call)));
                     }
                     if at > count {
                         return None;
@@ -121,7 +140,7 @@ impl Service {
                         sleep(gap).await;
                     }
                     let piece = rest.split_to(len.min(rest.len()));
-                    Some((Ok(Frame::data(piece)), (at + 1, rest)))
+                    Some((Ok(Frame::data(piece)), (at + 1, rest, call)))
                 });
                 boxed(StreamBody::new(pieces))
             }

@@ -45,6 +45,9 @@ pub(crate) struct Terms {
     /// Events that the hub keeps.
     pub(crate) ring: usize,
     buffer: usize,
+    /// Requests of a connection of HTTP/2 at a time, and its windows for bodies.
+    pub(crate) streams: u32,
+    pub(crate) windows: (u32, u32),
     pub(crate) takes_over: bool,
     /// Bytes that a socket of the kernel takes from the server.
     pub(crate) send_buffer: usize,
@@ -71,6 +74,8 @@ impl Terms {
             places: if dice.chance(20) { dice.in_range(2..=8) as usize } else { PLACES },
             ring: *dice.pick(&[1_000, 1_000, 16]),
             buffer: *dice.pick(&[64 << 10, 8 << 10]),
+            streams: *dice.pick(&[100, 100, 3]),
+            windows: *dice.pick(&[(3 << 20, 4 << 20), (16 << 10, 64 << 10)]),
             takes_over: dice.chance(80),
             send_buffer: if ground.is_simulated() { usize::MAX } else { *dice.pick(&[4 << 10, 32 << 10, 200 << 10]) },
             hops: ground.hops(),
@@ -99,6 +104,9 @@ impl Terms {
             .body_progress(millis(self.body_progress))
             .half_close(millis(self.half_close))
             .buffer(self.buffer)
+            .http2_streams(self.streams)
+            .http2_stream_window(self.windows.0)
+            .http2_connection_window(self.windows.1)
             .connections(self.places)
             .per_address(usize::MAX)
             .body(u64::MAX)
@@ -352,7 +360,7 @@ async fn taken(world: &World, tags: &Tags, status: u16) -> Option<Wire> {
     let socket = socket.expect("a server that listens");
     let mut wire = match &world.seals {
         None => Wire::new(socket, Pace::FAST),
-        Some(seals) => match seals.connect(&mut Dice::new(0), socket).await {
+        Some(seals) => match seals.connect(&mut Dice::new(0), socket, false).await {
             Ok(stream) => Wire::new(stream, Pace::FAST),
             // Without a handshake there is no answer.
             Err((_, socket)) if status == 503 && (socket.is_reset() || !world.terms.resets) => return None,

@@ -21,7 +21,7 @@ use crate::counters::{Counter, count};
 use crate::server::drain::DrainSignal;
 use crate::server::error::BoxError;
 use crate::server::limits::{Limits, Pressure};
-use crate::server::response::{Answered, Exchange, answered, refused};
+use crate::server::response::{Answered, Exchange, answered, bare, refused};
 use crate::server::state::{ConnState, Open, Protocol};
 
 pub(in crate::server) struct Adapter<S> {
@@ -57,7 +57,7 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
         let version = request.version();
         let fields = Fields::of(request.headers());
         let grpc = fields.is_grpc;
-        let connects = request.method() == Method::CONNECT;
+        let (connects, is_head) = (request.method() == Method::CONNECT, request.method() == Method::HEAD);
         let tunnels = request.extensions().get::<OnUpgrade>().is_some();
         let handover = &self.conn_state.handover;
         let exchange = handover.is_enabled().then(|| {
@@ -70,7 +70,7 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for Adapter<S> {
             Ok(()) => self.begin(request, grpc, asks_for_tunnel),
             Err(status) => self.refuse(&request, status),
         };
-        Answer { state, open, version, tunnels, connects, switching: None, grpc, exchange }
+        Answer { state, open, version, is_head, tunnels, connects, switching: None, grpc, exchange }
     }
 }
 
@@ -147,6 +147,7 @@ pin_project! {
         // Moved into the response.
         open: Option<Open>,
         version: Version,
+        is_head: bool,
         // Whether hyper may make a tunnel of the connection or stream, and whether the request is a `CONNECT`.
         tunnels: bool,
         connects: bool,
@@ -178,7 +179,7 @@ impl<S: HttpService> Future for Answer<S> {
             None => ready!(me.state.as_mut().poll_answer(cx)),
         };
         let open = me.open.take().expect("polled after it was ready");
-        Poll::Ready(match done {
+        let response = match done {
             Ok(Ok(response)) => {
                 let conn_state = open.conn_state();
                 if *me.tunnels && switches(&response, *me.connects) && !conn_state.is_tunnel() {
@@ -197,7 +198,8 @@ impl<S: HttpService> Future for Answer<S> {
                 Some(status) => Ok(refused(status, *me.grpc, open)),
                 None => Err(error),
             },
-        })
+        };
+        Poll::Ready(response.map(|response| bare(response, *me.version, *me.is_head)))
     }
 }
 

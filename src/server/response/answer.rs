@@ -30,6 +30,8 @@ pin_project! {
     {
         // The server itself answers.
         Refused { body: Bytes, open: Open },
+        // HTTP/2: the response has no content.
+        Bare,
         // The open request moves into the last frame.
         Framed { #[pin] body: B, open: Option<Open> },
         // `None` while the body is offered to the connection.
@@ -37,8 +39,8 @@ pin_project! {
     }
 }
 
-/// The bytes of a frame. The last frame of a service also holds the open request: HTTP/2 finishes with a body long before
-/// its last frame is sent, because that frame may have to wait for windows.
+/// The bytes of a frame. Each frame of a service over HTTP/2, and the last one, also holds the open request: HTTP/2 finishes
+/// with a body long before its frames are sent, because they may have to wait for windows.
 #[derive(Debug)]
 pub(in crate::server) enum Data<D> {
     OfService { data: D, open: Option<Open> },
@@ -94,7 +96,7 @@ impl<D: Buf> Buf for Data<D> {
     }
 }
 
-/// Records sent bytes: a last frame may be long, and no further frame is requested from the response.
+/// Records sent bytes: a frame may be long, and no further frame is requested from the response.
 fn passed(open: Option<&Open>, bytes: usize) {
     if let Some(open) = open {
         open.passed(bytes);
@@ -166,6 +168,26 @@ pub(in crate::server) fn refused<B: Body>(status: StatusCode, grpc: bool, open: 
     response.map(|body| Answered::Refused { body, open })
 }
 
+/// Returns a response over HTTP/2 without content if it may have none. hyper sends the content, which it does not over
+/// HTTP/1. `Content-Length` stays that of the content (RFC 9110 §8.6).
+pub(in crate::server) fn bare<B>(
+    mut response: Response<Answered<B>>,
+    version: Version,
+    is_head: bool,
+) -> Response<Answered<B>>
+where
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    let has_none = is_head || matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if version != Version::HTTP_2 || !has_none || response.body().is_end_stream() {
+        return response;
+    }
+    if let Some(len) = response.body().size_hint().exact().filter(|_| is_head) {
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert(len.into());
+    }
+    response.map(|_| Answered::Bare)
+}
+
 /// Ends the connection after this response, unless it switches protocols and accepts no further requests anyway.
 fn last<T>(response: &mut Response<T>, open: &Open) {
     match open.conn_state().protocol() {
@@ -192,6 +214,7 @@ where
                 open.conn_state().handover.gave(data.remaining() as u64);
                 Poll::Ready(Some(Ok(Frame::data(data))))
             }
+            AnsweredProjection::Bare => Poll::Ready(None),
             AnsweredProjection::Framed { mut body, open } => {
                 let frame = body.as_mut().poll_frame(cx);
                 if let Some(open) = open {
@@ -203,8 +226,11 @@ where
                     (Some(Err(_)), Some(open)) => open.failed(),
                     _ => {}
                 }
-                let is_last = frame.is_some() && body.is_end_stream();
-                let open = if is_last { open.take() } else { None };
+                let open = match &frame {
+                    Some(_) if body.is_end_stream() => open.take(),
+                    Some(Ok(_)) => open.as_ref().and_then(Open::frame),
+                    _ => None,
+                };
                 Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| Data::OfService { data, open }))))
             }
             AnsweredProjection::Streamed { body, conn_state } => {
@@ -240,6 +266,7 @@ where
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Refused { body, .. } => body.is_empty(),
+            Self::Bare => true,
             Self::Framed { body, .. } => body.is_end_stream(),
             Self::Streamed { body, .. } => body.as_ref().is_some_and(|body| body.gave_last()),
         }
@@ -249,6 +276,7 @@ where
         match self {
             Self::Refused { body, .. } => SizeHint::with_exact(body.len() as u64),
             Self::Framed { body, .. } => body.size_hint(),
+            Self::Bare => SizeHint::with_exact(0),
             Self::Streamed { .. } => SizeHint::default(),
         }
     }

@@ -10,7 +10,7 @@ mod framing;
 mod refusal;
 mod takeover;
 
-pub(super) use answer::{Answered, answered, refused};
+pub(super) use answer::{Answered, answered, bare, refused};
 pub(super) use framing::{Exchange, tokens};
 pub use framing::{Framing, is_events, is_plain_events, takes_comments};
 pub(super) use refusal::unparsed;

@@ -23,6 +23,16 @@ impl Open {
         &self.conn_state
     }
 
+    /// Returns the request for a frame of its response over HTTP/2. The response may end before the frame is sent.
+    pub(in crate::server) fn frame(&self) -> Option<Self> {
+        (self.conn_state.protocol() == Protocol::Two).then(|| {
+            self.conn_state.requests.begin_frame();
+            let mut frame = Self { conn_state: Arc::clone(&self.conn_state), ending: None, owes: false };
+            frame.set_owes(true);
+            frame
+        })
+    }
+
     /// Calls `ending` when the connection drains, until the request is answered.
     pub(in crate::server) fn register_ending(&mut self, ending: GracefulClose) {
         self.ending = Some(self.conn_state.register_ending(ending));

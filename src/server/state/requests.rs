@@ -4,13 +4,15 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
 pub(in crate::server) struct Requests {
-    /// Requests so far in the upper 32 bits; in the lower 32 bits, those whose response is not complete.
+    /// Requests so far in the upper 32 bits; in the lower 32 bits, those whose response is not complete, and
+    /// frames of HTTP/2 that were not sent.
     counts: AtomicU64,
-    /// HTTP/2: responses that returned a frame and were not polled since, because their window is closed.
+    /// HTTP/2: responses that returned a frame and were not polled since, and frames that were not sent, because their
+    /// window is closed.
     owed: AtomicU32,
     /// HTTP/2: number of times that responses were asked for a frame.
     asked: AtomicU32,
-    /// HTTP/2: bytes of last frames that were sent, as far as the windows allowed.
+    /// HTTP/2: bytes of frames that were sent, as far as the windows allowed.
     passed: AtomicU64,
     /// Number of the last request whose body was not read to its end.
     unread: AtomicU32,
@@ -30,6 +32,11 @@ impl Requests {
         for flag in [&self.events, &self.closing] {
             flag.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// Begins a frame of a response, which ends as a request does.
+    pub(super) fn begin_frame(&self) {
+        self.counts.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(in crate::server) fn end(&self) {

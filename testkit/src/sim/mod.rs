@@ -15,6 +15,7 @@
 
 mod carrier;
 mod dice;
+mod http2;
 #[cfg(target_os = "linux")]
 pub mod kernel;
 mod link;
@@ -25,6 +26,7 @@ mod wire;
 
 pub use carrier::Carrier;
 pub use dice::Dice;
+pub use http2::{Lent, read, read_some, send_all};
 pub use link::{Profile, Side};
 pub use net::Net;
 pub use socket::{ServerIo, SimAddr, SimConnector, SimListener, Socket};

@@ -110,6 +110,11 @@ impl Net {
         self.state().links.values().filter(|link| link.is_open(side)).count()
     }
 
+    /// Returns whether the server has a connection.
+    pub fn is_served(&self, link: u64) -> bool {
+        self.state().links.get(&link).is_some_and(|link| link.is_open(Side::Server))
+    }
+
     /// Returns the hours that connections were open, together.
     pub fn connection_hours(&self) -> f64 {
         let now = self.now();

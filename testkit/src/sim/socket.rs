@@ -295,6 +295,15 @@ impl Waiting {
     }
 }
 
+/// Connections that a listener has not accepted are reset with it.
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        for (socket, _) in self.connections().drain(..).flatten() {
+            socket.reset();
+        }
+    }
+}
+
 impl Accept for SimListener {
     type Stream = ServerIo;
     type Addr = SimAddr;

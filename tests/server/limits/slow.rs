@@ -10,7 +10,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
+use futures_util::stream;
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body, Frame};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -331,10 +332,21 @@ fn a_body_that_streams_may_come_slowly_but_has_to_come() {
 
 #[test]
 fn a_last_frame_that_waits_for_windows_is_an_answer_still() {
-    on_both(async || {
+    a_frame_that_waits_for_windows_is_an_answer_still(text);
+}
+
+#[test]
+fn a_frame_behind_which_a_body_ends_is_an_answer_until_it_is_sent() {
+    a_frame_that_waits_for_windows_is_an_answer_still(|frame| {
+        Response::new(boxed(StreamBody::new(stream::iter([Ok::<_, BoxError>(Frame::data(frame))]))))
+    });
+}
+
+fn a_frame_that_waits_for_windows_is_an_answer_still(answer: fn(Bytes) -> Answer) {
+    on_both(move || async move {
         const WHOLE: usize = 1 << 20;
         let limits = Limits::default().keep_alive(LIMIT).write_stall(HANGS);
-        let service = tower::service_fn(async |_| Ok::<_, BoxError>(text(vec![7; WHOLE])));
+        let service = tower::service_fn(move |_| std::future::ready(Ok::<_, BoxError>(answer(vec![7; WHOLE].into()))));
         let addr = start(limits, service).await;
         let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
         let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -342,6 +354,8 @@ fn a_last_frame_that_waits_for_windows_is_an_answer_still() {
             builder.initial_stream_window_size(64 << 10).handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         let mut body = client.send_request(request("/")).await.unwrap().into_body();
+        // Takes nothing for longer than that time.
+        tokio::time::sleep(LIMIT * 3).await;
         let mut got = 0;
         while let Some(piece) = body.frame().await {
             got += piece.expect("the body is complete").data_ref().map_or(0, Bytes::len);

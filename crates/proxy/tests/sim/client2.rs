@@ -7,14 +7,13 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use h2::client::SendRequest;
 use http::Request;
-use testkit::sim::Dice;
+use testkit::sim::{Dice, read, send_all};
 use tokio::time::timeout;
 
 use crate::ask::{Ask, Got};
 use crate::client1::{connect, pause};
 use crate::crowd::Asking;
 use crate::script::Kind;
-use crate::upstream2::{read, send_all};
 use crate::world::World;
 
 /// Connects again and again, until the end.
@@ -100,7 +99,7 @@ async fn ask(world: &World, link: u64, sender: SendRequest<Bytes>, asked: Ask, d
     let head = world.net.now();
     let field = |name: &str| response.headers().get(name).map(|value| value.to_str().expect("ASCII").to_owned());
     let (status, tag, is_open) = (response.status().as_u16(), field("x-tag"), field("retry-after").is_some());
-    let (body, is_whole) = read(response.into_body()).await;
-    let end = world.net.now();
+    let (body, cut) = read(response.into_body()).await;
+    let (is_whole, end) = (cut.is_none(), world.net.now());
     asked.judge(world, link, &Got { status, tag, is_open, body, is_whole, began, sent, head, last: head, end });
 }

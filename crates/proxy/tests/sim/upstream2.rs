@@ -1,17 +1,15 @@
 //! The upstream of HTTP/2.
 
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::poll_fn;
 use h2::server::SendResponse;
-use h2::{Reason, RecvStream, SendStream};
+use h2::{Reason, RecvStream};
 use http::{Method, Request, Response};
-use testkit::sim::{Dice, Socket};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use testkit::sim::{Dice, Lent, Socket, read, send_all};
+use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -33,7 +31,7 @@ enum End {
 
 pub(crate) async fn serve(world: Arc<World>, socket: Socket, mut dice: Dice) {
     let link = socket.link();
-    let lent = Lent(Arc::new(Mutex::new(socket)));
+    let lent = Lent::new(socket);
     let mut builder = h2::server::Builder::new();
     builder.initial_window_size(*dice.pick(&[64 << 10, 1 << 20])).max_concurrent_streams(200);
     let Ok(mut connection) = builder.handshake::<_, Bytes>(lent.clone()).await else { return };
@@ -94,8 +92,8 @@ async fn answer(world: Arc<World>, link: u64, request: Request<RecvStream>, mut 
         }
         return;
     }
-    let (body, is_whole) = read(body).await;
-    if !is_whole {
+    let (body, cut) = read(body).await;
+    if cut.is_some() {
         return;
     }
     check_upload(&world, link, &target, &body);
@@ -136,58 +134,4 @@ async fn respond_to(target: &Target, mut respond: SendResponse<Bytes>) -> Result
         _ => stream.send_data(Bytes::new(), true)?,
     }
     Ok(())
-}
-
-/// Sends bytes as the window of the peer allows.
-pub(crate) async fn send_all(stream: &mut SendStream<Bytes>, mut bytes: Bytes) -> Result<(), h2::Error> {
-    while !bytes.is_empty() {
-        stream.reserve_capacity(bytes.len());
-        let n = match poll_fn(|cx| stream.poll_capacity(cx)).await {
-            Some(n) => n?.min(bytes.len()),
-            None => return Err(Reason::CANCEL.into()),
-        };
-        stream.send_data(bytes.split_to(n), false)?;
-    }
-    Ok(())
-}
-
-/// Reads a body. Returns whether it is whole.
-pub(crate) async fn read(mut body: RecvStream) -> (Vec<u8>, bool) {
-    let mut bytes = Vec::new();
-    while let Some(data) = body.data().await {
-        let Ok(data) = data else { return (bytes, false) };
-        let _ = body.flow_control().release_capacity(data.len());
-        bytes.extend(data);
-    }
-    (bytes, true)
-}
-
-/// A socket that is left when the connection of `h2` has ended.
-#[derive(Clone)]
-struct Lent(Arc<Mutex<Socket>>);
-
-impl Lent {
-    fn socket(&self) -> MutexGuard<'_, Socket> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl AsyncRead for Lent {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut *self.socket()).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Lent {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut *self.socket()).poll_write(cx, buf)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut *self.socket()).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut *self.socket()).poll_shutdown(cx)
-    }
 }

@@ -1,0 +1,421 @@
+//! What a server owes to a client of HTTP/2, and when it may end a stream or the connection. Times are as in
+//! [`owed`](crate::owed).
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use h2::Reason;
+use hyper::{Response, StatusCode};
+use testkit::sim::{Carrier, Lent};
+
+use crate::line::Line;
+use crate::reader::View;
+use crate::world::{IDLE_IN_DRAIN, LATE, Tags, World};
+
+const NEVER: u64 = u64::MAX;
+/// Time in which an answer is made, besides that of the service, in milliseconds.
+pub(crate) const SLOW: u64 = 50;
+/// The frames of a request and its answer, besides those of bodies.
+const FRAMES: usize = 500;
+
+/// A connection.
+pub(crate) struct Session {
+    pub(crate) world: Arc<World>,
+    pub(crate) tags: Arc<Tags>,
+    pub(crate) line: Line,
+    pub(crate) link: u64,
+    pub(crate) io: Lent<Carrier>,
+    /// When the server has accepted it, and when the client began HTTP/2.
+    pub(crate) accepted_at: u64,
+    began: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    may_be_refused: bool,
+    /// Requests in progress.
+    open: u32,
+    has_answer: bool,
+    /// Bytes of all requests and answers that have begun, and of those that have ended in order.
+    begun: usize,
+    done: usize,
+    /// When the server counted the time without a request from, at the earliest and at the server.
+    quiet_from: u64,
+    /// When the last request ended here.
+    answered_at: u64,
+    /// When the server may have ended an idle connection while a request was on its way, at the earliest.
+    goes_from: u64,
+    /// Answers that are not read, and when the first of them was asked for.
+    held: u32,
+    held_since: Option<u64>,
+    tags: Vec<u64>,
+    is_over: bool,
+}
+
+/// A request as it was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) tag: u64,
+    pub(crate) began: u64,
+    /// When the last byte of its body was ready to be sent.
+    pub(crate) sent: u64,
+    /// Time that the service takes.
+    pub(crate) takes: u64,
+    pub(crate) is_torn: bool,
+    pub(crate) has_body: bool,
+    /// Whether the body followed at once.
+    pub(crate) is_prompt: bool,
+    /// Whether the client had no answer on this connection.
+    is_first: bool,
+    /// Bytes of the requests and answers that had ended before.
+    done: usize,
+}
+
+/// A request in progress.
+pub(crate) struct Progress<'a> {
+    session: &'a Session,
+    bytes: usize,
+    is_done: bool,
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        let now = self.session.now();
+        let mut state = self.session.state();
+        state.open -= 1;
+        state.answered_at = now;
+        if self.is_done {
+            state.done += self.bytes;
+        }
+    }
+}
+
+/// An answer that is not read for a while.
+pub(crate) struct Held<'a>(&'a Session);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.state().held -= 1;
+    }
+}
+
+impl Session {
+    pub(crate) fn new(talk: (Arc<World>, Arc<Tags>), line: Line, io: Lent<Carrier>, accepted_at: u64) -> Self {
+        let ((world, tags), link) = (talk, io.socket().link());
+        let state = State {
+            may_be_refused: false,
+            open: 0,
+            has_answer: false,
+            begun: 0,
+            done: 0,
+            quiet_from: accepted_at,
+            answered_at: accepted_at,
+            goes_from: NEVER,
+            held: 0,
+            held_since: None,
+            tags: Vec::new(),
+            is_over: false,
+        };
+        let began = world.net.now();
+        Self { world, tags, line, link, io, accepted_at, began, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.world.net.now()
+    }
+
+    pub(crate) fn fault(&self, what: impl fmt::Display) {
+        self.world.fault(self.link, what);
+    }
+
+    pub(crate) fn note(&self, what: &str, value: u64) {
+        self.world.net.note(self.link, what, value);
+    }
+
+    pub(crate) fn set_may_be_refused(&self) {
+        self.state().may_be_refused = true;
+    }
+
+    /// Returns whether the connection has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state().is_over
+    }
+
+    /// Returns whether all requests were answered in order.
+    pub(crate) fn is_done(&self) -> bool {
+        let state = self.state();
+        state.done == state.begun
+    }
+
+    pub(crate) fn tags(&self) -> Vec<u64> {
+        self.state().tags.clone()
+    }
+
+    /// Returns the time in which all bytes in progress arrive, and those of requests that were given up.
+    pub(crate) fn time_for_all(&self) -> u64 {
+        let state = self.state();
+        self.line.time_for(state.begun - state.done)
+    }
+
+    pub(crate) fn view(&self) -> View<'_> {
+        let state = self.state();
+        View { world: &self.world, line: &self.line, link: self.link, others: state.begun - state.done }
+    }
+
+    /// Returns when the end of the server's bytes, or its reset, has arrived.
+    fn ended_at(&self) -> u64 {
+        self.io.socket().ended_at().unwrap_or(self.now())
+    }
+
+    /// Records a request that is sent now, with so many bytes in its body and in that of the answer.
+    pub(crate) fn begin(&self, tag: u64, bytes: usize) -> (Asked, Progress<'_>) {
+        let (now, idle, bytes) = (self.now(), self.idle_from(), bytes + FRAMES);
+        let mut state = self.state();
+        let on_its_way = self.line.time_for(state.begun - state.done + FRAMES);
+        if state.open > 0 && self.line.is_steady && state.held_since.is_none() {
+            // What is in progress here was so at the server, a moment ago.
+            state.quiet_from = state.quiet_from.max(now.saturating_sub(on_its_way));
+        } else if !self.line.is_able || now + on_its_way >= idle {
+            state.goes_from = state.goes_from.min(idle + self.line.shortest);
+        }
+        state.quiet_from = state.quiet_from.max(now + self.line.shortest);
+        state.open += 1;
+        state.begun += bytes;
+        state.tags.push(tag);
+        let asked = Asked {
+            tag,
+            began: now,
+            sent: now,
+            takes: 0,
+            is_torn: false,
+            has_body: false,
+            is_prompt: true,
+            is_first: !state.has_answer,
+            done: state.done,
+        };
+        (asked, Progress { session: self, bytes, is_done: false })
+    }
+
+    /// Records that the answer to a request is not read for a while.
+    pub(crate) fn hold(&self, asked: &Asked) -> Held<'_> {
+        let mut state = self.state();
+        state.held += 1;
+        state.held_since.get_or_insert(asked.began);
+        Held(self)
+    }
+
+    /// Returns when a connection without a request is closed, at the earliest and at the server.
+    fn idle_from(&self) -> u64 {
+        let (state, terms) = (self.state(), &self.world.terms);
+        match state.tags.is_empty() {
+            true => self.accepted_at + terms.head_time,
+            false => state.quiet_from + terms.keep_alive,
+        }
+    }
+
+    fn drained_from(&self) -> u64 {
+        self.world.drained_at().map_or(NEVER, |drained| drained + self.line.shortest)
+    }
+
+    fn deadline(&self) -> u64 {
+        self.drained_from().saturating_add(self.world.terms.deadline)
+    }
+
+    /// Returns when the server may cut off what was asked for at `began`: at the deadline, or if it is taken too slowly.
+    fn cut_from(&self, began: u64) -> u64 {
+        let stalls = |since: u64| since + 2 * self.line.shortest + self.world.terms.write_stall;
+        let held = self.state().held_since.map_or(NEVER, stalls);
+        self.deadline().min(held).min(if self.line.is_able { NEVER } else { stalls(began) })
+    }
+
+    /// Returns when the server may answer that the body of a request is late.
+    fn late_from(&self, asked: &Asked) -> u64 {
+        match asked.has_body && !(asked.is_prompt && self.line.is_able) {
+            true => asked.began + 2 * self.line.shortest + self.world.terms.body_progress,
+            false => NEVER,
+        }
+    }
+
+    /// Returns when the server may end the connection without an answer to a request.
+    fn closed_from(&self, asked: &Asked) -> u64 {
+        let state = self.state();
+        let (may_be_refused, goes_from) = (state.may_be_refused, state.goes_from);
+        drop(state);
+        if may_be_refused || asked.is_torn {
+            return 0;
+        }
+        // What has not arrived is not known to be HTTP/2.
+        let unknown = self.world.drained_at().filter(|_| asked.is_first).map_or(NEVER, |drained| {
+            let closes = drained.max(self.accepted_at) + IDLE_IN_DRAIN;
+            let arrives = self.line.is_able && asked.began + self.time_for_all() < closes;
+            if arrives { NEVER } else { closes + self.line.shortest }
+        });
+        goes_from.min(unknown).min(self.cut_from(asked.began))
+    }
+
+    /// Records that a request was not answered, or not to its end.
+    pub(crate) fn failed(&self, asked: &Asked, error: &h2::Error) {
+        self.note("no answer", asked.tag);
+        let (now, reason) = (self.now(), error.reason());
+        let is_right = if error.is_reset() && error.is_remote() {
+            match reason {
+                Some(Reason::INTERNAL_ERROR) => asked.is_torn,
+                Some(Reason::REFUSED_STREAM) => {
+                    self.world.calls.forbid(asked.tag);
+                    // Before it knows the limit of the server.
+                    let known = self.began + 2 * self.line.longest + SLOW;
+                    self.world.terms.streams < 100 && (!self.line.is_steady || asked.began <= known)
+                }
+                _ => false,
+            }
+        } else if error.is_go_away() && error.is_remote() {
+            self.world.calls.forbid(asked.tag);
+            let state = self.state();
+            match reason {
+                Some(Reason::NO_ERROR) => now >= self.drained_from().min(state.goes_from) || state.may_be_refused,
+                Some(Reason::ENHANCE_YOUR_CALM) => state.may_be_refused,
+                _ => false,
+            }
+        } else {
+            error.is_io() && self.ended_at() >= self.closed_from(asked) || self.is_answer_of_one(error)
+        };
+        if !is_right {
+            let from = self.closed_from(asked);
+            self.fault(format_args!("no answer: {error:?} at {now} ms, not before {from} ms, to {asked:?}"));
+        }
+    }
+
+    /// Returns whether an answer of HTTP/1 has come: a 408 to a preface of which the end was late.
+    fn is_answer_of_one(&self, error: &h2::Error) -> bool {
+        let due = self.accepted_at + self.world.terms.head_time + self.line.shortest;
+        error.is_library() && !self.state().has_answer && !self.line.is_able && self.now() >= due
+    }
+
+    /// Records that a request was not sent.
+    pub(crate) fn not_sent(&self, asked: &Asked, error: &h2::Error) {
+        self.world.calls.forbid(asked.tag);
+        if !self.is_over() {
+            self.failed(asked, error);
+        }
+    }
+
+    /// Records that a request was sent.
+    pub(crate) fn sent(&self, asked: &Asked) {
+        let drained = self.world.drained_at().map_or(NEVER, |drained| drained.max(self.accepted_at));
+        let known = drained.saturating_add(LATE + 2 * self.line.longest + self.time_for_all());
+        if self.line.is_able && self.line.is_steady && asked.began > known {
+            self.fault(format_args!("no GOAWAY in a drain until {known} ms, before {asked:?}"));
+        }
+    }
+
+    /// Returns whether the head of an answer is that to the request.
+    pub(crate) fn is_right<B>(&self, asked: &Asked, response: &Response<B>, status: u16) -> bool {
+        let tag = response.headers().get("x-tag").and_then(|tag| tag.to_str().ok()?.parse().ok());
+        let (now, from) = (self.now(), self.late_from(asked));
+        match response.status() {
+            StatusCode::REQUEST_TIMEOUT if tag.is_none() && now >= from => {
+                self.note("408", asked.tag);
+                return false;
+            }
+            found if found != status || tag != Some(asked.tag) => {
+                let head = (found, response.headers());
+                self.fault(format_args!("another answer: {head:?}, a 408 not before {from} ms, to {asked:?}"));
+                return false;
+            }
+            _ => {}
+        }
+        let calls = self.world.calls.of(asked.tag);
+        if calls != 1 {
+            self.fault(format_args!("answered by {calls} calls of the service: {asked:?}"));
+        }
+        let mut state = self.state();
+        // It has a place.
+        (state.may_be_refused, state.has_answer) = (false, true);
+        true
+    }
+
+    /// Judges the body of an answer, as far as it came.
+    pub(crate) fn judge(&self, asked: &Asked, expected: &[u8], body: &[u8], cut: Option<&h2::Error>) {
+        self.note("answer", asked.tag);
+        let len = body.len();
+        if !expected.starts_with(body) {
+            self.fault(format_args!("wrong bytes: {len} in place of {} to {asked:?}", expected.len()));
+        }
+        match cut {
+            Some(error) => self.failed(asked, error),
+            None if asked.is_torn || len < expected.len() => {
+                self.fault(format_args!("an incomplete body looks complete: {len} bytes to {asked:?}"));
+            }
+            None => {}
+        }
+    }
+
+    /// Records the end of an answer.
+    pub(crate) fn answered(&self, asked: &Asked, mut progress: Progress<'_>) {
+        let now = self.now();
+        progress.is_done = true;
+        let mut state = self.state();
+        let takes = self.line.time_for(state.begun - asked.done);
+        let is_steady = self.line.is_steady && state.held_since.is_none();
+        if is_steady {
+            state.quiet_from = state.quiet_from.max(now.saturating_sub(takes));
+        }
+        let is_late = now > asked.sent + asked.takes + takes + 4 * self.line.longest + SLOW;
+        drop(state);
+        if is_steady && is_late && self.world.terms.streams >= 100 {
+            self.fault(format_args!("an answer at {now} ms, not within {takes} ms, to {asked:?}"));
+        }
+    }
+
+    /// Expects that the service has stopped its work on a request.
+    pub(crate) fn is_dropped(&self, tag: u64) {
+        if self.world.calls.is_open(tag) {
+            self.fault(format_args!("the service works on request {tag}, whose client has left"));
+        }
+    }
+
+    /// Records the end of the connection by the server.
+    pub(crate) fn ended(&self, ended: &Result<(), h2::Error>) {
+        let at = self.ended_at();
+        self.note("connection ended", at);
+        let idle = self.idle_from() + self.line.shortest;
+        let mut state = self.state();
+        state.is_over = true;
+        let (may_be_refused, goes_from) = (state.may_be_refused, state.goes_from);
+        drop(state);
+        let is_cut = {
+            let socket = self.io.socket();
+            let is_truncated = |error: &h2::Error| error.get_io().is_some_and(|error| error.kind() == EOF);
+            socket.is_reset() && !socket.has_ended() || ended.as_ref().is_err_and(is_truncated) && socket.is_sealed()
+        };
+        let cut_from = self.cut_from(self.accepted_at);
+        // An idle client that is far away is not waited for.
+        let from = cut_from.min(idle).min(goes_from).min(if is_cut { NEVER } else { self.drained_from() });
+        let is_right = match ended {
+            _ if may_be_refused => true,
+            Ok(()) => at >= from,
+            Err(error) if error.is_io() => at >= from,
+            Err(error) => self.is_answer_of_one(error),
+        };
+        if !is_right {
+            self.fault(format_args!("{ended:?} at {at} ms, cut {is_cut}, not before {from} ms"));
+        }
+    }
+
+    /// Returns when the server ends an idle connection, at the latest.
+    pub(crate) fn idle_until(&self) -> u64 {
+        let (state, terms) = (self.state(), &self.world.terms);
+        let idle = match state.tags.is_empty() {
+            true => self.accepted_at + terms.head_time,
+            false => state.answered_at + terms.keep_alive,
+        };
+        self.world.drained_at().map_or(idle, |at| idle.min(at.max(state.answered_at) + IDLE_IN_DRAIN))
+    }
+}
+
+const EOF: std::io::ErrorKind = std::io::ErrorKind::UnexpectedEof;
