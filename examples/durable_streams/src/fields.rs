@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::body::Body;
+use crate::body::{self, Body};
 use crate::store::{Expiry, Producer, now};
 
 pub(crate) const NEXT: HeaderName = HeaderName::from_static("stream-next-offset");
@@ -66,7 +66,7 @@ impl Refusal {
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(Body::text(format!("{}\n", self.text)));
+        let mut response = Response::new(body::bytes(format!("{}\n", self.text)));
         *response.status_mut() = self.status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         response.headers_mut().extend(self.fields);

@@ -2,21 +2,19 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
-use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Request, Response, StatusCode};
 use millstream::server::RequestBody;
-use tokio::time::timeout;
 
-use crate::body::Body;
+use crate::body::{self, Body};
 use crate::fields::{self, Live, Query, Refusal, Start};
 use crate::json;
 use crate::service::{App, NO_STORE, content_type, deleted};
-use crate::store::{Kind, Place, Store, Stream, View};
+use crate::store::{Kind, Place, Store, Stream};
 
 /// Bytes that one answer has from memory. Ranges of files have no limit, because they are read as they are sent.
 const MEMORY_MAX: usize = 1 << 20;
@@ -38,7 +36,7 @@ impl App {
         };
         self.check_offset(&stream, start, view.end).await?;
         match query.live {
-            Some(Live::Events) => return Ok(self.events(stream, start, query.cursor)),
+            Some(Live::Events) => return Ok(self.events(&stream, start, query.cursor)),
             Some(Live::LongPoll) => view = self.wait(&stream, start).await,
             None => {}
         }
@@ -47,10 +45,12 @@ impl App {
             return Err(self.stream(request.uri().path()).await.err().unwrap_or_else(deleted));
         }
         let is_now = query.start == Start::Now && query.live.is_none();
-        let (body, end) = if is_now { (empty(&stream), start) } else { self.pieces(&stream, start, view.end).await? };
+        let last = if is_now { start } else { view.end };
+        let (body, len, end) = self.pieces(&stream, start, last).await?;
         let is_last = end == view.end;
         let mut response = Response::new(body);
         let headers = response.headers_mut();
+        headers.insert(CONTENT_LENGTH, len.into());
         content_type(headers, &stream);
         headers.insert(fields::NEXT, fields::offset(end));
         headers.insert(CACHE_CONTROL, if end == start { NO_STORE } else { CACHED });
@@ -64,49 +64,28 @@ impl App {
         if query.live.is_some() {
             headers.insert(fields::CURSOR, fields::cursor(query.cursor).into());
             if end == start {
-                *response.status_mut() = StatusCode::NO_CONTENT;
-                *response.body_mut() = Body::empty();
-                return Ok(response);
+                return Ok(without_body(response, StatusCode::NO_CONTENT));
             }
         }
         if !is_now {
             let end_of = if closed { ":c" } else { "" };
             let tag = format!("\"{:x}:{start}:{end}{end_of}\"", stream.meta.id);
             let known = request.headers().get_all(IF_NONE_MATCH).iter().any(|value| lists(value, &tag));
-            headers_tag(&mut response, &tag);
+            headers.insert(ETAG, HeaderValue::from_str(&tag).expect("a tag is ASCII"));
             if known {
-                *response.status_mut() = StatusCode::NOT_MODIFIED;
-                *response.body_mut() = Body::empty();
+                return Ok(without_body(response, StatusCode::NOT_MODIFIED));
             }
         }
         Ok(response)
     }
 
-    /// Waits until there is more than `at`, the stream is closed or gone, or the time is over.
-    async fn wait(&self, stream: &Stream, at: u64) -> View {
-        let more = async {
-            loop {
-                let mut changed = pin!(stream.changed.notified());
-                changed.as_mut().enable();
-                let view = stream.view();
-                if view.end > at || view.closed || view.gone {
-                    break;
-                }
-                tokio::select! {
-                    () = changed => {}
-                    () = self.ending.cancelled() => break,
-                }
-            }
-        };
-        let _ = timeout(self.long_poll, more).await;
-        stream.view()
-    }
-
-    /// Returns a body with the bytes between two positions, or the first of them, and the position after them.
-    async fn pieces(&self, stream: &Stream, start: u64, end: u64) -> Result<(Body, u64), Refusal> {
+    /// Returns a body with the bytes between two positions, or the first of them, its length, and the position after
+    /// them.
+    async fn pieces(&self, stream: &Stream, start: u64, end: u64) -> Result<(Body, u64, u64), Refusal> {
         let is_json = stream.kind == Kind::Json;
         if start == end {
-            return Ok((empty(stream), start));
+            let body = if is_json { "[]" } else { "" };
+            return Ok((body::bytes(body), body.len() as u64, start));
         }
         let (mut at, mut places, mut memory) = (start, VecDeque::new(), MEMORY_MAX);
         while at < end && memory > 0 {
@@ -150,17 +129,23 @@ impl App {
                 Place::File(_) => None,
             }
         });
-        Ok((Body::new(bytes, Some(len)), at))
+        Ok((body::stream(bytes), len, at))
     }
 
     /// Fails if a position is inside a message of a JSON stream.
     pub(crate) async fn check_offset(&self, stream: &Stream, at: u64, end: u64) -> Result<(), Refusal> {
-        if stream.kind != Kind::Json || at == 0 || at >= end || self.bytes(stream, at - 1, at).await?.ends_with(b"\n") {
+        if stream.kind != Kind::Json
+            || at == 0
+            || at >= end
+            || self.store.bytes(stream, at - 1, at).await?.ends_with(b"\n")
+        {
             return Ok(());
         }
         Err(Refusal::bad("the offset is inside a message"))
     }
+}
 
+impl Store {
     /// Returns the bytes between two positions, or the first of them, without dividing a message.
     pub(crate) async fn bytes(&self, stream: &Stream, at: u64, end: u64) -> Result<Bytes, Refusal> {
         let mut part = match stream.find(at, end, READ_MAX) {
@@ -170,7 +155,7 @@ impl App {
         };
         let mut bytes = BytesMut::new();
         while !part.range.is_empty() {
-            for read in self.store.read(&mut part).await.map_err(Refusal::internal)? {
+            for read in self.read(&mut part).await.map_err(Refusal::internal)? {
                 bytes.extend_from_slice(&read);
             }
             let last = bytes.len().saturating_sub(READ_MAX);
@@ -199,16 +184,14 @@ async fn load(store: &Store, places: &mut VecDeque<Place>) -> io::Result<()> {
     Ok(())
 }
 
-fn headers_tag(response: &mut Response<Body>, tag: &str) {
-    response.headers_mut().insert(ETAG, HeaderValue::from_str(tag).expect("a tag is ASCII"));
+fn without_body(mut response: Response<Body>, status: StatusCode) -> Response<Body> {
+    *response.status_mut() = status;
+    response.headers_mut().remove(CONTENT_LENGTH);
+    response.map(|_| body::empty())
 }
 
 /// Returns whether a list of tags has this one, which is compared weakly.
 fn lists(value: &HeaderValue, tag: &str) -> bool {
     let tags = value.to_str().unwrap_or_default().split(',').map(str::trim);
     tags.map(|listed| listed.strip_prefix("W/").unwrap_or(listed)).any(|listed| listed == tag || listed == "*")
-}
-
-fn empty(stream: &Stream) -> Body {
-    if stream.kind == Kind::Json { Body::text(Bytes::from_static(b"[]")) } else { Body::empty() }
 }

@@ -16,7 +16,7 @@ use millstream::server::RequestBody;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
-use crate::body::Body;
+use crate::body::{self, Body};
 use crate::fields::{self, Refusal};
 use crate::store::{Expiry, Named, Store, Stream};
 
@@ -112,7 +112,7 @@ impl App {
     async fn head(&self, path: &str) -> Result<Response<Body>, Refusal> {
         let stream = self.stream(path).await?;
         let view = stream.view();
-        let mut response = Response::new(Body::empty());
+        let mut response = Response::new(body::empty());
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, NO_STORE);
         content_type(headers, &stream);
@@ -132,7 +132,7 @@ impl App {
         let stream = self.stream(path).await?;
         let (number, _) = self.store.delete(&stream).ok_or_else(deleted)?;
         self.store.journal.wait(number).await;
-        let mut response = Response::new(Body::empty());
+        let mut response = Response::new(body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
         Ok(response)
     }
@@ -144,7 +144,7 @@ fn permits(bytes: u64) -> u32 {
 
 /// Answers a browser that asks before a request. Without `origin` it refuses the request by itself.
 fn options() -> Response<Body> {
-    let mut response = Response::new(Body::empty());
+    let mut response = Response::new(body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
     headers.insert(ALLOW, METHODS);

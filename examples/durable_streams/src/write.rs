@@ -7,7 +7,7 @@ use http::header::{HeaderMap, HeaderValue, LOCATION};
 use http::{Request, Response, StatusCode};
 use millstream::server::RequestBody;
 
-use crate::body::Body;
+use crate::body::{self, Body};
 use crate::fields::{self, Refusal};
 use crate::json;
 use crate::service::{App, content_type, deleted, disk_full};
@@ -48,7 +48,7 @@ impl App {
         // The queue of the journal has a copy.
         drop((data, permit));
         self.store.journal.wait(stream.born()).await;
-        let mut response = Response::new(Body::empty());
+        let mut response = Response::new(body::empty());
         let view = stream.view();
         let fields = response.headers_mut();
         content_type(fields, &stream);
@@ -106,7 +106,7 @@ impl App {
     async fn after(&self, source: &Stream, from: u64, end: u64, messages: u64) -> Result<Option<u64>, Refusal> {
         let (mut at, mut left) = (from, messages);
         while at < end {
-            for byte in self.bytes(source, at, end).await? {
+            for byte in self.store.bytes(source, at, end).await? {
                 (at, left) = (at + 1, left - u64::from(byte == b'\n'));
                 if left == 0 {
                     return Ok(Some(at));
@@ -140,7 +140,7 @@ impl App {
         drop((data, permit));
         // Also a refusal may depend on a record that is not yet on the disk.
         self.store.journal.wait(number).await;
-        let mut response = Response::new(Body::empty());
+        let mut response = Response::new(body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
         let fields = response.headers_mut();
         match outcome {

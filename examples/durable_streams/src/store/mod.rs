@@ -173,8 +173,7 @@ impl Store {
         let needed = removed.is_empty();
         let number = self.journal.push(&record, b"", |_| Change::Removed(removed));
         state.queued.last = number;
-        drop(state);
-        stream.changed.notify_waiters();
+        state.live = None;
         Some((number, needed))
     }
 
@@ -223,11 +222,14 @@ impl Store {
         self.table.read().unwrap_or_else(PoisonError::into_inner).paths.values().cloned().collect()
     }
 
-    /// Removes expired streams.
+    /// Removes expired streams, and hubs without readers.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
-        for stream in self.all().iter().filter(|stream| stream.is_expired(now)) {
-            self.delete(stream);
+        for stream in self.all() {
+            stream.sweep();
+            if stream.is_expired(now) {
+                self.delete(&stream);
+            }
         }
     }
 

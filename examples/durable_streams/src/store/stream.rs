@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::sync::Notify;
+use millstream::sse::log::Sink;
 
 use super::journal::{Change, Journal, Room, lock};
 use super::record::{BLOCK, Expiry, Meta, Producer, Record, Saved, sum};
 use crate::json;
+use crate::live::Live;
 
 /// Producers that a stream remembers.
 const PRODUCERS_MAX: usize = 10_000;
@@ -38,8 +39,6 @@ pub(crate) struct Stream {
     pub(crate) kind: Kind,
     /// The source of a fork.
     pub(crate) parent: Option<Arc<Self>>,
-    /// Notified when the visible end has moved, or the stream was closed or removed.
-    pub(crate) changed: Notify,
     state: Mutex<State>,
     created: Instant,
     /// Milliseconds from then to the last use. The wall clock may be set.
@@ -60,6 +59,7 @@ pub(crate) struct State {
     written: u64,
     sums: Vec<u32>,
     tail: BytesMut,
+    pub(super) live: Option<Live>,
 }
 
 /// The state that readers see.
@@ -143,7 +143,7 @@ impl Stream {
         let queued = Saved { len: base, ..Saved::default() };
         let state = State { queued, shown: base, written: base, ..State::default() };
         let (created, used, born) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(0));
-        Self { meta, kind, parent, changed: Notify::new(), state: Mutex::new(state), created, used, born }
+        Self { meta, kind, parent, state: Mutex::new(state), created, used, born }
     }
 
     /// Returns the position of the first byte of its own.
@@ -214,8 +214,12 @@ impl Stream {
         state.shown += data.len() as u64;
         state.sealed |= close;
         state.tail.extend_from_slice(data);
-        drop(state);
-        self.changed.notify_waiters();
+        if let Some(live) = &state.live {
+            live.deliver(self.kind, state.shown, data, close);
+        }
+        if close {
+            state.live = None;
+        }
         before < TAIL_MAX && before + data.len() >= TAIL_MAX
     }
 
@@ -224,8 +228,34 @@ impl Stream {
         let mut state = self.state();
         state.purged = true;
         state.tail = BytesMut::new();
-        drop(state);
-        self.changed.notify_waiters();
+        state.live = None;
+    }
+
+    /// Passes the hub of the readers to `follow`, unless no more appends will be visible.
+    pub(crate) fn live<T>(&self, follow: impl FnOnce(&mut Option<Live>) -> T) -> Option<T> {
+        let mut state = self.state();
+        let is_over = state.sealed || state.purged || state.queued.deleted;
+        (!is_over).then(|| follow(&mut state.live))
+    }
+
+    /// Begins to give appends to the hub.
+    pub(crate) fn begin_live(&self, sink: &Sink) {
+        let mut state = self.state();
+        let State { live, shown, .. } = &mut *state;
+        if let Some(live) = live {
+            sink.start(Some(&shown.to_string()));
+            live.sink = Some(sink.clone());
+        }
+    }
+
+    /// Ends the hub and its readers.
+    pub(crate) fn end_live(&self) {
+        self.state().live = None;
+    }
+
+    /// Drops a hub without readers.
+    pub(crate) fn sweep(&self) {
+        self.state().live.take_if(|live| !live.is_read());
     }
 
     /// Replays an append. Returns `None` if it does not continue the stream.
