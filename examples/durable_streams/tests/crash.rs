@@ -213,7 +213,7 @@ fn headers_of_records_in_the_data_do_not_delay_the_start() {
     let mut server = Server::start(dir.path());
     server.ask("PUT", "/s", &[TEXT], b"");
     // Each says that a record of 1 MiB follows.
-    let header = [&(1_u32 << 20).to_le_bytes()[..], b"CRC ", &(1_u64 << 33).to_le_bytes(), b"\x01DS2"].concat();
+    let header = [&(1_u32 << 20).to_le_bytes()[..], b"CRC ", &(1_u64 << 33).to_le_bytes(), b"\x01DS3"].concat();
     let body = header.repeat((1 << 20) / HEADER);
     for _ in 0..7 {
         assert_eq!(server.ask("POST", "/s", &[TEXT], &body).status, 204);

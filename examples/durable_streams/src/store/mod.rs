@@ -6,8 +6,8 @@
 //! | name | contents |
 //! |---|---|
 //! | `lock` | nothing; locked while the store is open |
-//! | `journal-0`, `journal-1` | the segments of the journal, which take turns |
-//! | `snapshot` | all streams without their bytes, and the number of the first record that it does not cover |
+//! | `journal-0` to `journal-3` | the segments of the journal, which take turns |
+//! | `snapshot` | all streams without their bytes, and the number of the first record with bytes that are not in the files |
 //! | `data/ID` | the bytes of a stream; JSON has a comma and a line feed behind each message; the snapshot has the checksums |
 
 mod checkpoint;
@@ -116,7 +116,7 @@ impl Store {
     }
 
     /// Creates a stream, or finds the one that was created by the same request.
-    pub(crate) fn create(&self, create: &Create<'_>, room: Room) -> Created {
+    pub(crate) fn create(&self, create: &Create<'_>, room: Option<Room>) -> Created {
         if let Named::Deleted = self.get(create.path) {
             return Created::Conflict;
         }
@@ -136,9 +136,7 @@ impl Store {
         if table.paths.len() >= self.streams_max {
             return Created::TooMany;
         }
-        if self.journal.is_stalled() {
-            return Created::DiskFull;
-        }
+        let Some(room) = room else { return Created::DiskFull };
         let meta = Meta {
             id: table.next_id,
             path: create.path.into(),
@@ -150,7 +148,7 @@ impl Store {
         let (data, closed) = (create.data, create.closed);
         {
             let record = Record::Create { meta: stream.meta.clone(), closed };
-            let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: closed, _room: Some(room) };
+            let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: closed, _room: room };
             let number = self.journal.push(&record, data, change);
             let append = Append { content_type: "", data, close: closed, seq: None, producer: None };
             stream.apply(&mut stream.state().queued, &append, number);

@@ -55,10 +55,9 @@ pub(crate) struct State {
     shown: u64,
     sealed: bool,
     purged: bool,
-    /// End of the bytes in the file, and their checksums; `tail` follows it.
-    written: u64,
-    sums: Vec<u32>,
+    /// The visible bytes that are not in the file, and the number of a record that is not behind their first one.
     tail: BytesMut,
+    first: u64,
     pub(super) live: Option<Live>,
 }
 
@@ -140,8 +139,8 @@ impl Stream {
             _ => Kind::Binary,
         };
         let base = meta.origin.map_or(0, |(_, at)| at);
-        let queued = Saved { len: base, ..Saved::default() };
-        let state = State { queued, shown: base, written: base, ..State::default() };
+        let queued = Saved { len: base, written: base, ..Saved::default() };
+        let state = State { queued, shown: base, ..State::default() };
         let (created, used, born) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(0));
         Self { meta, kind, parent, state: Mutex::new(state), created, used, born }
     }
@@ -190,17 +189,20 @@ impl Stream {
 
     /// Decides about an append and adds it to the journal. Returns the number of the record after which the outcome
     /// may be told.
-    pub(crate) fn append(self: &Arc<Self>, journal: &Journal, append: &Append<'_>, room: Room) -> (Outcome, u64) {
+    pub(crate) fn append(
+        self: &Arc<Self>,
+        journal: &Journal,
+        append: &Append<'_>,
+        room: Option<Room>,
+    ) -> (Outcome, u64) {
         let mut state = self.state();
         if let Some(outcome) = refuse(&state.queued, &self.meta, append) {
             return (outcome, state.queued.last);
         }
-        if journal.is_stalled() {
-            return (Outcome::DiskFull, 0);
-        }
+        let Some(room) = room else { return (Outcome::DiskFull, 0) };
         let Append { data, close, seq, producer, .. } = *append;
         let record = Record::Append { id: self.meta.id, at: state.queued.len, close, seq, producer };
-        let change = |data| Change::Data { stream: Arc::clone(self), data, close, _room: Some(room) };
+        let change = |data| Change::Data { stream: Arc::clone(self), data, close, _room: room };
         let number = journal.push(&record, data, change);
         self.apply(&mut state.queued, append, number);
         let seq = producer.map(|producer| producer.seq);
@@ -208,9 +210,12 @@ impl Stream {
     }
 
     /// Makes bytes visible that are on the disk. Returns whether the tail has just become long.
-    pub(crate) fn publish(&self, data: &[u8], close: bool) -> bool {
+    pub(crate) fn publish(&self, data: &[u8], close: bool, number: u64) -> bool {
         let mut state = self.state();
         let before = state.tail.len();
+        if before == 0 {
+            state.first = number;
+        }
         state.shown += data.len() as u64;
         state.sealed |= close;
         state.tail.extend_from_slice(data);
@@ -261,16 +266,25 @@ impl Stream {
     /// Replays an append. Returns `None` if it does not continue the stream.
     pub(crate) fn replay(&self, at: u64, append: &Append<'_>, number: u64) -> Option<()> {
         let mut state = self.state();
-        if number <= state.queued.last {
-            return Some(());
+        if number > state.queued.last {
+            if at != state.queued.len || state.queued.closed {
+                return None;
+            }
+            self.apply(&mut state.queued, append, number);
         }
-        if at != state.queued.len || state.queued.closed {
-            return None;
-        }
-        self.apply(&mut state.queued, append, number);
+        // What is behind the end was lost, and what is before it is in the file.
+        let (shown, closed) = (state.shown, state.queued.closed);
         drop(state);
-        self.publish(append.data, append.close);
-        Some(())
+        if at == shown {
+            self.publish(append.data, closed, number);
+        }
+        (at <= shown).then_some(())
+    }
+
+    /// Returns the number of a record, before which none has bytes that are not in the file.
+    pub(crate) fn first(&self) -> u64 {
+        let state = self.state();
+        if state.tail.is_empty() { u64::MAX } else { state.first }
     }
 
     /// Returns bytes that the file does not have, without the first `skip` of them, and their place in it.
@@ -278,20 +292,18 @@ impl Stream {
         let state = self.state();
         let rest = state.tail.get(skip..).filter(|rest| !rest.is_empty())?;
         let bytes = Bytes::copy_from_slice(&rest[..rest.len().min(WRITE_MAX)]);
-        Some((state.written - self.base() + skip as u64, bytes))
+        Some((state.queued.written - self.base() + skip as u64, bytes))
     }
 
-    /// Takes the first bytes of the tail for written. They end where an append ends.
-    pub(crate) fn wrote(&self, len: usize) {
-        let mut state = self.state();
-        let state = &mut *state;
-        if !state.purged {
-            sum(&mut state.sums, state.written - self.base(), &state.tail[..len]);
-            state.written += len as u64;
-            state.tail.advance(len);
-            if state.tail.is_empty() {
-                state.tail = BytesMut::new();
-            }
+    /// Takes the first bytes of the tail for written. They end where an append ends, and have the records before `next`.
+    pub(crate) fn wrote(&self, len: usize, next: u64) {
+        let State { queued, purged: false, tail, first, .. } = &mut *self.state() else { return };
+        sum(&mut queued.sums, queued.written - self.base(), &tail[..len]);
+        queued.written += len as u64;
+        *first = next;
+        tail.advance(len);
+        if tail.is_empty() {
+            *tail = BytesMut::new();
         }
     }
 
@@ -303,32 +315,35 @@ impl Stream {
             end = end.min(stream.base());
             stream = parent;
         }
-        let state = stream.state();
-        if at < state.written {
-            let range = at - stream.base()..end.min(state.written) - stream.base();
+        let State { queued: Saved { written, sums, .. }, tail, .. } = &*stream.state();
+        if at < *written {
+            let range = at - stream.base()..end.min(*written) - stream.base();
             let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
-            let sums = state.sums[blocks].iter().copied().collect();
-            return Place::File(Part { id: stream.meta.id, range, file_len: state.written - stream.base(), sums });
+            let sums = sums[blocks].iter().copied().collect();
+            return Place::File(Part { id: stream.meta.id, range, file_len: written - stream.base(), sums });
         }
-        let from = usize::try_from(at - state.written).unwrap_or(usize::MAX).min(state.tail.len());
-        let until = usize::try_from(end - state.written).unwrap_or(usize::MAX).min(state.tail.len());
-        let found = &state.tail[from..until];
+        let place = |at: u64| usize::try_from(at - written).unwrap_or(usize::MAX).min(tail.len());
+        let found = &tail[place(at)..place(end)];
         Place::Memory(Bytes::copy_from_slice(&found[..json::cut(stream.kind, found, max).unwrap_or(found.len())]))
     }
 
-    /// Takes the state from a snapshot. Everything up to its end is in the file.
+    /// Takes the state from a snapshot. Its last bytes may be in the journal.
     pub(crate) fn restore(&self, queued: Saved) {
-        let (len, sealed, sums) = (queued.len, queued.closed, queued.sums.clone());
-        *self.state() = State { queued, shown: len, sealed, written: len, sums, ..State::default() };
+        *self.state() = State { shown: queued.written, sealed: queued.closed, queued, ..State::default() };
     }
 
     /// Returns the length that the file must have.
     pub(crate) fn file_len(&self) -> u64 {
-        self.state().written - self.base()
+        self.state().queued.written - self.base()
+    }
+
+    /// Returns whether its bytes were found.
+    pub(crate) fn is_whole(&self) -> bool {
+        let state = self.state();
+        state.shown == state.queued.len
     }
 
     pub(crate) fn apply(&self, queued: &mut Saved, append: &Append<'_>, number: u64) {
-        sum(&mut queued.sums, queued.len - self.base(), append.data);
         queued.len += append.data.len() as u64;
         queued.last = number;
         if let Some(seq) = append.seq {
