@@ -15,6 +15,7 @@
 use std::collections::HashMap;
 
 use bytes::{BufMut, BytesMut};
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 const HEADER: usize = 20;
@@ -149,8 +150,9 @@ pub(crate) fn decode(bytes: &[u8], salt: u64) -> Option<Found<'_>> {
 /// Returns whether a record is anywhere in the bytes that proves that `number` was synced.
 pub(crate) fn has_later(bytes: &[u8], number: u64, salt: u64) -> bool {
     let mark = mark(salt);
-    let mut marks = bytes.windows(3).enumerate().skip(17).filter(|(_, window)| *window == mark);
-    marks.any(|(at, _)| decode(&bytes[at - 17..], salt).is_some_and(|found| found.first && found.number > number))
+    let starts = memmem::find_iter(bytes, &mark).filter_map(|at| at.checked_sub(17));
+    let mut records = starts.filter_map(|start| decode(&bytes[start..], salt));
+    records.any(|found| found.first && found.number > number)
 }
 
 /// Returns whether a snapshot has an earlier format.
