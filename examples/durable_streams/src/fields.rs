@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
@@ -55,9 +56,8 @@ impl Refusal {
         Self::new(StatusCode::CONFLICT, text)
     }
 
-    pub(crate) fn internal(error: impl std::fmt::Display) -> Self {
-        eprintln!("error: {error}");
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the stream cannot be read")
+    pub(crate) fn deleted() -> Self {
+        Self::new(StatusCode::GONE, "the stream was deleted")
     }
 
     pub(crate) fn with(mut self, name: HeaderName, value: impl Into<HeaderValue>) -> Self {
@@ -71,6 +71,17 @@ impl Refusal {
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         response.headers_mut().extend(self.fields);
         response
+    }
+}
+
+/// Bytes that cannot be read. They are not found if the stream was deleted meanwhile.
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::NotFound {
+            return Self::deleted();
+        }
+        eprintln!("error: {error}");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the stream cannot be read")
     }
 }
 

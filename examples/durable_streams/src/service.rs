@@ -89,7 +89,7 @@ impl App {
     pub(crate) async fn stream(&self, path: &str) -> Result<Arc<Stream>, Refusal> {
         match self.store.get(path) {
             Named::Nothing => Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such stream")),
-            Named::Deleted => Err(deleted()),
+            Named::Deleted => Err(Refusal::deleted()),
             Named::Stream(stream) => {
                 self.store.journal.wait(stream.born()).await;
                 Ok(stream)
@@ -130,7 +130,7 @@ impl App {
 
     async fn delete(&self, path: &str) -> Result<Response<Body>, Refusal> {
         let stream = self.stream(path).await?;
-        let (number, _) = self.store.delete(&stream).ok_or_else(deleted)?;
+        let (number, _) = self.store.delete(&stream).ok_or_else(Refusal::deleted)?;
         self.store.journal.wait(number).await;
         let mut response = Response::new(body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
@@ -151,10 +151,6 @@ fn options() -> Response<Body> {
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*"));
     response
-}
-
-pub(crate) fn deleted() -> Refusal {
-    Refusal::new(StatusCode::GONE, "the stream was deleted")
 }
 
 pub(crate) fn disk_full() -> Refusal {

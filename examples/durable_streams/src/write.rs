@@ -10,7 +10,7 @@ use millstream::server::RequestBody;
 use crate::body::{self, Body};
 use crate::fields::{self, Refusal};
 use crate::json;
-use crate::service::{App, content_type, deleted, disk_full};
+use crate::service::{App, content_type, disk_full};
 use crate::store::{Append, Create, Created, Expiry, Fork, Kind, Named, Outcome, Stream};
 
 const DEFAULT_TYPE: &str = "application/octet-stream";
@@ -190,6 +190,6 @@ fn refusal(outcome: Outcome, received: u64) -> Refusal {
             Refusal::new(StatusCode::TOO_MANY_REQUESTS, "the stream has its maximum of producers")
         }
         Outcome::DiskFull => disk_full(),
-        Outcome::Deleted | Outcome::Done { .. } => deleted(),
+        Outcome::Deleted | Outcome::Done { .. } => Refusal::deleted(),
     }
 }

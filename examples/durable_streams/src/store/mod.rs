@@ -34,7 +34,7 @@ pub(crate) use record::{Expiry, Producer};
 pub(crate) use stream::{Append, Kind, Outcome, Part, Place, Stream, View, now};
 
 use journal::Change;
-use record::{BLOCK, Meta, Record};
+use record::{Meta, Record};
 
 /// Files that are kept open for readers.
 const FILES_MAX: usize = 512;
@@ -175,33 +175,32 @@ impl Store {
         Some((number, needed))
     }
 
-    /// Reads the first bytes of a part, to the end of a block at most, and removes them from it.
+    /// Returns some bytes between two positions, at least one: from memory, or those in a block of a file.
     ///
-    /// Fails if the block does not have the bytes that were appended.
-    pub(crate) async fn read(&self, part: &mut Part) -> io::Result<Vec<Bytes>> {
-        let mut at = part.range.start / BLOCK * BLOCK;
-        let block = at..part.file_len.min(at + BLOCK);
-        let wanted = part.range.start..block.end.min(part.range.end);
-        let file = self.file(part.id, block.end).await.map_err(io::Error::other)?;
+    /// Fails if the block does not have the bytes that were appended, or the stream was deleted.
+    pub(crate) async fn read(&self, stream: &Stream, at: u64, end: u64) -> io::Result<Vec<Bytes>> {
+        let Part { id, block, range, sum } = match stream.find(at, end) {
+            Place::Memory(bytes) if bytes.is_empty() => return Err(io::ErrorKind::NotFound.into()),
+            Place::Memory(bytes) => return Ok(vec![bytes]),
+            Place::File(part) => part,
+        };
+        let file = self.file(id, block.end).await.map_err(io::Error::other)?;
         // The frames are slices of the mapped file, so no copy is in memory.
         let mut body = FileBody::new(&file, block.clone()).map_err(io::Error::other)?;
-        let (mut read, mut sum) = (Vec::new(), 0);
+        let (mut read, mut found, mut at) = (Vec::new(), 0, block.start);
         while let Some(frame) = body.frame().await {
             let Ok(bytes) = frame?.into_data() else { continue };
-            sum = crc32c::crc32c_append(sum, &bytes);
+            found = crc32c::crc32c_append(found, &bytes);
             let end = at + bytes.len() as u64;
             let place = |position: u64| (position.clamp(at, end) - at) as usize;
-            let slice = bytes.slice(place(wanted.start)..place(wanted.end));
-            if !slice.is_empty() {
-                read.push(slice);
-            }
+            read.push(bytes.slice(place(range.start)..place(range.end)));
             at = end;
         }
-        if part.sums.pop_front() != Some(sum) {
+        if found != sum {
             let text = format!("{}: bytes {block:?} are damaged", file.path().display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        part.range.start = wanted.end;
+        read.retain(|bytes| !bytes.is_empty());
         Ok(read)
     }
 

@@ -3,7 +3,6 @@
 //! An append is decided and added to the journal under the lock of its stream. It becomes visible when it is on the
 //! disk. Until a checkpoint or a flush its bytes are kept in `tail`, so memory is bounded by the journal.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +13,6 @@ use millstream::sse::log::Sink;
 
 use super::journal::{Change, Journal, Room, lock};
 use super::record::{BLOCK, Expiry, Meta, Producer, Record, Saved, sum};
-use crate::json;
 use crate::live::Live;
 
 /// Producers that a stream remembers.
@@ -24,6 +22,8 @@ const PRODUCERS_MAX: usize = 10_000;
 const TAIL_MAX: usize = 256 << 10;
 /// Bytes that are written into a file at a time.
 const WRITE_MAX: usize = 1 << 20;
+/// Bytes that are copied from memory at a time.
+const COPY_MAX: usize = 256 << 10;
 
 /// How the bytes of a stream are framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,15 +76,14 @@ pub(crate) enum Place {
     File(Part),
 }
 
-/// A range of the file of a stream.
+/// A range of a block of the file of a stream.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) id: u64,
     pub(crate) range: Range<u64>,
-    /// Length of the file, as far as the checksums go.
-    pub(crate) file_len: u64,
-    /// Of the blocks with the range.
-    pub(crate) sums: VecDeque<u32>,
+    /// The block, as far as its checksum goes.
+    pub(crate) block: Range<u64>,
+    pub(crate) sum: u32,
 }
 
 #[derive(Debug)]
@@ -307,9 +306,9 @@ impl Stream {
         }
     }
 
-    /// Finds bytes between two positions: some or all of them. At most about `max` are copied from memory, and a message
-    /// of JSON as a whole. A fork has the bytes before its base from its source.
-    pub(crate) fn find(&self, at: u64, mut end: u64, max: usize) -> Place {
+    /// Finds bytes between two positions, or the first of them. Those in memory are copied, a few at a time. A fork has the
+    /// bytes before its base from its source.
+    pub(crate) fn find(&self, at: u64, mut end: u64) -> Place {
         let mut stream = self;
         while let (Some(parent), true) = (&stream.parent, at < stream.base()) {
             end = end.min(stream.base());
@@ -317,14 +316,15 @@ impl Stream {
         }
         let State { queued: Saved { written, sums, .. }, tail, .. } = &*stream.state();
         if at < *written {
-            let range = at - stream.base()..end.min(*written) - stream.base();
-            let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
-            let sums = sums[blocks].iter().copied().collect();
-            return Place::File(Part { id: stream.meta.id, range, file_len: written - stream.base(), sums });
+            let (start, len) = (at - stream.base(), written - stream.base());
+            let begin = start / BLOCK * BLOCK;
+            let block = begin..len.min(begin + BLOCK);
+            let range = start..block.end.min(end - stream.base());
+            return Place::File(Part { id: stream.meta.id, range, block, sum: sums[(begin / BLOCK) as usize] });
         }
         let place = |at: u64| usize::try_from(at - written).unwrap_or(usize::MAX).min(tail.len());
-        let found = &tail[place(at)..place(end)];
-        Place::Memory(Bytes::copy_from_slice(&found[..json::cut(stream.kind, found, max).unwrap_or(found.len())]))
+        let (from, until) = (place(at), place(end));
+        Place::Memory(Bytes::copy_from_slice(&tail[from..until.min(from + COPY_MAX)]))
     }
 
     /// Takes the state from a snapshot. Its last bytes may be in the journal.
