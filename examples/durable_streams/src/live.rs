@@ -20,7 +20,8 @@ use millstream::sse::{Event, EventParts, FramedHub, Framing, Hub, LagPolicy, Sen
 use tokio::time::timeout;
 
 use crate::body::{self, Body};
-use crate::fields::{self, Refusal};
+use crate::fields;
+use crate::refusal::Refusal;
 use crate::service::App;
 use crate::store::{Kind, Store, Stream, View};
 
@@ -235,6 +236,9 @@ impl Framing for Form {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
     use super::*;
 
     #[test]
@@ -250,5 +254,64 @@ mod tests {
         assert_eq!(event(Kind::Json, b"1,\n2,\n"), "event: data\ndata:[\ndata:1,\ndata:2\ndata:]\n\n");
         assert_eq!(event(Kind::Binary, &[0, 255]), "event: data\ndata:AP8=\n\n");
         assert_eq!(event(Kind::Binary, b""), "");
+    }
+
+    /// Reads until the text has so many control events.
+    fn controls(client: &mut TcpStream, count: usize) -> String {
+        let mut text = Vec::new();
+        while String::from_utf8_lossy(&text).matches("streamNextOffset").count() < count {
+            let mut part = [0; 1024];
+            let len = client.read(&mut part).unwrap();
+            assert!(len > 0, "the stream has ended");
+            text.extend(&part[..len]);
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_hub_writes_to_its_readers() {
+        const READERS: usize = 5;
+        let dir = tempfile::tempdir().unwrap();
+        let (store, end) = Store::open(dir.path(), 8 << 20, 10).await.unwrap();
+        let (commits, path) = (Arc::clone(&store), dir.path().to_owned());
+        tokio::spawn(async move { commits.journal.run(path, end).await });
+        let (hour, service) = (Duration::from_secs(3600), Arc::clone(&store));
+        let app = Arc::new(App::new(service, 1 << 20, hour, hour, None));
+        let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = tower::service_fn(move |request| Arc::clone(&app).answer(request));
+        tokio::spawn(millstream::server::serve(listener, service).into_future());
+        let ask = move |head: &str| {
+            let mut client = TcpStream::connect(address).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            write!(client, "{head}host: x\r\ncontent-type: text/plain\r\n\r\n").unwrap();
+            client
+        };
+        let begin = move || {
+            let mut answer = [0; 12];
+            ask("PUT /s HTTP/1.1\r\n").read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 201");
+            let mut readers: Vec<_> = (0..READERS).map(|_| ask("GET /s?offset=now&live=sse HTTP/1.1\r\n")).collect();
+            readers.iter_mut().for_each(|reader| drop(controls(reader, 1)));
+            readers
+        };
+        let mut readers = tokio::task::spawn_blocking(begin).await.unwrap();
+        let stream = store.get("/s").unwrap();
+        // The connections give their sockets to the hub when they wait.
+        let is_direct = async {
+            while stream.live(|live| live.as_ref().unwrap().hub.stats().direct).unwrap() < READERS {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        assert!(timeout(Duration::from_secs(60), is_direct).await.is_ok(), "the tasks of the connections write");
+        stream.publish(b"news", false, 9);
+        stream.publish(b"", true, 10);
+        let read = move || readers.iter_mut().map(|reader| controls(reader, 2)).collect::<Vec<_>>();
+        for text in tokio::task::spawn_blocking(read).await.unwrap() {
+            assert!(
+                text.contains("event: data\ndata:news\n\n") && text.contains("\"streamClosed\":true}\n\n"),
+                "{text}"
+            );
+        }
     }
 }

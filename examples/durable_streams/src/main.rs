@@ -25,6 +25,7 @@ mod fields;
 mod json;
 mod live;
 mod read;
+mod refusal;
 mod service;
 mod store;
 mod write;

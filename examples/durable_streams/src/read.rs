@@ -10,8 +10,9 @@ use http::{Request, Response, StatusCode};
 use millstream::server::RequestBody;
 
 use crate::body::{self, Body};
-use crate::fields::{self, Live, Query, Refusal, Start};
+use crate::fields::{self, Live, Query, Start};
 use crate::json;
+use crate::refusal::Refusal;
 use crate::service::{App, NO_STORE, content_type};
 use crate::store::{Kind, Store, Stream};
 

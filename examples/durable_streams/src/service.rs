@@ -17,8 +17,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::{self, Body};
-use crate::fields::{self, Refusal};
-use crate::store::{Expiry, Named, Store, Stream};
+use crate::fields;
+use crate::refusal::Refusal;
+use crate::store::{Expiry, Store, Stream};
 
 /// Bodies of requests that are in memory at a time, in KiB, if the largest one is not longer.
 const BODIES: u32 = 128 << 10;
@@ -87,14 +88,12 @@ impl App {
 
     /// Returns the stream of a path, once its creation is on the disk.
     pub(crate) async fn stream(&self, path: &str) -> Result<Arc<Stream>, Refusal> {
-        match self.store.get(path) {
-            Named::Nothing => Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such stream")),
-            Named::Deleted => Err(Refusal::deleted()),
-            Named::Stream(stream) => {
-                self.store.journal.wait(stream.born()).await;
-                Ok(stream)
-            }
-        }
+        let stream = self.store.get(path).map_err(|status| match status {
+            StatusCode::GONE => Refusal::deleted(),
+            status => Refusal::new(status, "there is no such stream"),
+        })?;
+        self.store.journal.wait(stream.born()).await;
+        Ok(stream)
     }
 
     /// Reads the body of a request. Drop the permit when the body is no longer in memory.
@@ -151,10 +150,6 @@ fn options() -> Response<Body> {
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*"));
     response
-}
-
-pub(crate) fn disk_full() -> Refusal {
-    Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "the disk is full")
 }
 
 pub(crate) fn content_type(headers: &mut HeaderMap, stream: &Stream) {

@@ -24,6 +24,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body_util::BodyExt;
 use millstream::body::FileBody;
 use millstream::fs;
@@ -31,10 +32,12 @@ use quick_cache::sync::Cache;
 
 pub(crate) use journal::{Journal, Room};
 pub(crate) use record::{Expiry, Producer};
-pub(crate) use stream::{Append, Kind, Outcome, Part, Place, Stream, View, now};
+pub(crate) use stream::{Append, Done, Kind, Stream, View, now};
 
+use crate::refusal::Refusal;
 use journal::Change;
 use record::{Meta, Record};
+use stream::{Part, Place};
 
 /// Files that are kept open for readers.
 const FILES_MAX: usize = 512;
@@ -61,15 +64,6 @@ struct Table {
     next_id: u64,
 }
 
-/// The result of a search for a path.
-#[derive(Debug)]
-pub(crate) enum Named {
-    Nothing,
-    /// A stream that was deleted, and whose forks need its bytes.
-    Deleted,
-    Stream(Arc<Stream>),
-}
-
 #[derive(Debug)]
 pub(crate) struct Fork {
     pub(crate) source: Arc<Stream>,
@@ -88,55 +82,43 @@ pub(crate) struct Create<'a> {
     pub(crate) data: &'a [u8],
 }
 
-#[derive(Debug)]
-pub(crate) enum Created {
-    /// A stream, and whether it is new.
-    Stream(Arc<Stream>, bool),
-    /// There is a stream with another configuration, or a deleted one.
-    Conflict,
-    SourceGone,
-    TooDeep,
-    TooMany,
-    DiskFull,
-}
-
 impl Store {
-    /// Returns the stream of a path. A stream that has expired is removed.
-    pub(crate) fn get(&self, path: &str) -> Named {
+    /// Returns the stream of a path. A stream that has expired is removed. `GONE` if it was deleted, and forks need it.
+    pub(crate) fn get(&self, path: &str) -> Result<Arc<Stream>, StatusCode> {
         let found = self.table.read().unwrap_or_else(PoisonError::into_inner).paths.get(path).cloned();
-        match found {
-            None => Named::Nothing,
-            Some(stream) if stream.state().queued.deleted => Named::Deleted,
-            Some(stream) if stream.is_expired(Instant::now()) => match self.delete(&stream) {
-                Some((_, true)) => Named::Deleted,
-                _ => Named::Nothing,
-            },
-            Some(stream) => Named::Stream(stream),
+        let stream = found.ok_or(StatusCode::NOT_FOUND)?;
+        if stream.state().queued.deleted {
+            return Err(StatusCode::GONE);
         }
+        if stream.is_expired(Instant::now()) {
+            let is_needed = self.delete(&stream).is_some_and(|(_, is_needed)| is_needed);
+            return Err(if is_needed { StatusCode::GONE } else { StatusCode::NOT_FOUND });
+        }
+        Ok(stream)
     }
 
-    /// Creates a stream, or finds the one that was created by the same request.
-    pub(crate) fn create(&self, create: &Create<'_>, room: Option<Room>) -> Created {
-        if let Named::Deleted = self.get(create.path) {
-            return Created::Conflict;
-        }
+    /// Creates a stream, or finds the one that was created by the same request. Returns whether it is new.
+    pub(crate) fn create(&self, create: &Create<'_>, room: Option<Room>) -> Result<(Arc<Stream>, bool), Refusal> {
+        // An expired one makes room.
+        let is_gone = self.get(create.path).is_err_and(|status| status == StatusCode::GONE);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stream) = table.paths.get(create.path) {
-            let is_same = create.describes(stream);
-            return if is_same { Created::Stream(Arc::clone(stream), false) } else { Created::Conflict };
+        match table.paths.get(create.path) {
+            Some(stream) if !is_gone && create.describes(stream) => return Ok((Arc::clone(stream), false)),
+            Some(_) => return Err(Refusal::conflict("there is another stream with this path")),
+            None => {}
         }
         let parent = create.fork.as_ref().map(|fork| Arc::clone(&fork.source));
         if parent.as_ref().is_some_and(|parent| parent.state().queued.deleted) {
-            return Created::SourceGone;
+            return Err(Refusal::conflict("the source was deleted"));
         }
         let sources = std::iter::successors(parent.as_ref(), |stream| stream.parent.as_ref());
         if sources.count() > DEPTH_MAX {
-            return Created::TooDeep;
+            return Err(Refusal::bad("the fork has too many sources of sources"));
         }
         if table.paths.len() >= self.streams_max {
-            return Created::TooMany;
+            return Err(Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "the server has its maximum of streams"));
         }
-        let Some(room) = room else { return Created::DiskFull };
+        let Some(room) = room else { return Err(Refusal::disk_full()) };
         let meta = Meta {
             id: table.next_id,
             path: create.path.into(),
@@ -155,7 +137,7 @@ impl Store {
             stream.set_born(number);
         }
         table.insert(Arc::clone(&stream));
-        Created::Stream(stream, true)
+        Ok((stream, true))
     }
 
     /// Deletes a stream. Returns the number of the record, and whether forks still need the bytes; `None` if it is

@@ -9,11 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf, Bytes, BytesMut};
+use http::StatusCode;
 use millstream::sse::log::Sink;
 
 use super::journal::{Change, Journal, Room, lock};
 use super::record::{BLOCK, Expiry, Meta, Producer, Record, Saved, sum};
+use crate::fields;
 use crate::live::Live;
+use crate::refusal::Refusal;
 
 /// Producers that a stream remembers.
 const PRODUCERS_MAX: usize = 10_000;
@@ -102,28 +105,14 @@ impl Append<'_> {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// `seq` is the last one of the producer.
-    Done {
-        end: u64,
-        closed: bool,
-        seq: Option<u64>,
-        duplicate: bool,
-    },
-    Closed {
-        end: u64,
-    },
-    Deleted,
-    OtherType,
-    OldSeq,
-    StaleEpoch(u64),
-    EpochWithoutZero,
-    Gap {
-        expected: u64,
-    },
-    TooManyProducers,
-    DiskFull,
+/// An append that was made, now or before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) end: u64,
+    pub(crate) closed: bool,
+    /// The last one of the producer.
+    pub(crate) seq: Option<u64>,
+    pub(crate) duplicate: bool,
 }
 
 pub(crate) fn now() -> i64 {
@@ -187,25 +176,26 @@ impl Stream {
     }
 
     /// Decides about an append and adds it to the journal. Returns the number of the record after which the outcome
-    /// may be told.
+    /// may be told: also a refusal may depend on one that is not yet on the disk.
     pub(crate) fn append(
         self: &Arc<Self>,
         journal: &Journal,
         append: &Append<'_>,
         room: Option<Room>,
-    ) -> (Outcome, u64) {
+    ) -> (Result<Done, Refusal>, u64) {
         let mut state = self.state();
-        if let Some(outcome) = refuse(&state.queued, &self.meta, append) {
-            return (outcome, state.queued.last);
-        }
-        let Some(room) = room else { return (Outcome::DiskFull, 0) };
+        let room = match (decide(&state.queued, &self.meta, append).transpose(), room) {
+            (Some(outcome), _) => return (outcome, state.queued.last),
+            (None, None) => return (Err(Refusal::disk_full()), 0),
+            (None, Some(room)) => room,
+        };
         let Append { data, close, seq, producer, .. } = *append;
         let record = Record::Append { id: self.meta.id, at: state.queued.len, close, seq, producer };
         let change = |data| Change::Data { stream: Arc::clone(self), data, close, _room: room };
         let number = journal.push(&record, data, change);
         self.apply(&mut state.queued, append, number);
         let seq = producer.map(|producer| producer.seq);
-        (Outcome::Done { end: state.queued.len, closed: close, seq, duplicate: false }, number)
+        (Ok(Done { end: state.queued.len, closed: close, seq, duplicate: false }), number)
     }
 
     /// Makes bytes visible that are on the disk. Returns whether the tail has just become long.
@@ -362,42 +352,58 @@ impl Stream {
     }
 }
 
-/// Returns the outcome of an append that adds nothing.
-fn refuse(queued: &Saved, meta: &Meta, append: &Append<'_>) -> Option<Outcome> {
+/// Refuses an append, or finds that it was made before.
+fn decide(queued: &Saved, meta: &Meta, append: &Append<'_>) -> Result<Option<Done>, Refusal> {
     let Append { content_type, data, close, seq, producer } = *append;
     if queued.deleted {
-        return Some(Outcome::Deleted);
+        return Err(Refusal::deleted());
     }
     let known = producer.and_then(|producer| queued.producers.get(producer.id)).copied();
-    let stale = producer.zip(known).filter(|(producer, (epoch, _))| producer.epoch < *epoch);
-    let duplicate = |last| Outcome::Done { end: queued.len, closed: queued.closed, seq: last, duplicate: true };
+    let duplicate = |seq| Ok(Some(Done { end: queued.len, closed: queued.closed, seq, duplicate: true }));
+    let is_made = match (producer, &queued.closer) {
+        (Some(p), Some((id, epoch, seq))) => *p.id == **id && p.epoch == *epoch && p.seq == *seq,
+        (None, _) => close && data.is_empty(),
+        _ => false,
+    };
+    if queued.closed && is_made {
+        return duplicate(producer.map(|producer| producer.seq));
+    }
+    if !queued.closed && !data.is_empty() && content_type != &*meta.content_type {
+        return Err(Refusal::conflict("the stream has another content type"));
+    }
+    if let Some((_, (epoch, _))) = producer.zip(known).filter(|(producer, (epoch, _))| producer.epoch < *epoch) {
+        let stale = Refusal::new(StatusCode::FORBIDDEN, "the producer has a later epoch");
+        return Err(stale.with(fields::PRODUCER_EPOCH, epoch));
+    }
     if queued.closed {
-        let closer = queued.closer.as_ref().map(|(id, epoch, seq)| Producer { id, epoch: *epoch, seq: *seq });
-        return Some(match (producer, stale) {
-            (Some(producer), _) if Some(producer) == closer => duplicate(Some(producer.seq)),
-            (None, _) if close && data.is_empty() => duplicate(None),
-            (_, Some((_, (epoch, _)))) => Outcome::StaleEpoch(epoch),
-            _ => Outcome::Closed { end: queued.len },
-        });
+        let closed = Refusal::conflict("the stream is closed").with(fields::CLOSED, fields::TRUE);
+        return Err(closed.with(fields::NEXT, fields::offset(queued.len)));
     }
-    if !data.is_empty() && content_type != &*meta.content_type {
-        return Some(Outcome::OtherType);
-    }
-    if let Some((_, (epoch, _))) = stale {
-        return Some(Outcome::StaleEpoch(epoch));
-    }
-    match (producer, known) {
-        (Some(p), Some((epoch, _))) if p.epoch > epoch && p.seq != 0 => return Some(Outcome::EpochWithoutZero),
-        (Some(p), Some((epoch, last))) if p.epoch == epoch && p.seq <= last => return Some(duplicate(Some(last))),
-        (Some(p), Some((epoch, last))) if p.epoch == epoch && p.seq > last + 1 => {
-            return Some(Outcome::Gap { expected: last + 1 });
+    if let Some(p) = producer {
+        let next = match known {
+            Some((epoch, _)) if p.epoch > epoch && p.seq != 0 => {
+                return Err(Refusal::bad("a new epoch begins with Producer-Seq 0"));
+            }
+            Some((epoch, last)) if p.epoch == epoch && p.seq <= last => return duplicate(Some(last)),
+            Some((epoch, last)) if p.epoch == epoch => last + 1,
+            None if p.seq == 0 && queued.producers.len() >= PRODUCERS_MAX => {
+                let text = "the stream has its maximum of producers";
+                return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, text));
+            }
+            _ => 0,
+        };
+        if p.seq != next {
+            let gap = Refusal::conflict("Producer-Seq skips numbers").with(fields::EXPECTED_SEQ, next);
+            return Err(gap.with(fields::RECEIVED_SEQ, p.seq));
         }
-        (Some(p), None) if p.seq != 0 => return Some(Outcome::Gap { expected: 0 }),
-        (Some(_), None) if queued.producers.len() >= PRODUCERS_MAX => return Some(Outcome::TooManyProducers),
-        _ => {}
     }
     // Bytes are compared, as the protocol says.
-    seq.is_some_and(|seq| queued.seq.as_deref().is_some_and(|last| seq <= last)).then_some(Outcome::OldSeq)
+    match (seq, &queued.seq) {
+        (Some(seq), Some(last)) if *seq <= **last => {
+            Err(Refusal::conflict("Stream-Seq is not greater than the last one"))
+        }
+        _ => Ok(None),
+    }
 }
 
 #[cfg(test)]
