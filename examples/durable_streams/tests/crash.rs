@@ -96,7 +96,7 @@ struct Lines {
 }
 
 impl Lines {
-    const MAX: usize = 9;
+    const MAX: usize = 3;
 
     fn next(self) -> Self {
         match self.lines {
@@ -106,7 +106,7 @@ impl Lines {
     }
 
     fn text(self) -> String {
-        (0..self.lines).map(|n| format!("{} {n} {}\n", self.generation, "x".repeat(12_000))).collect()
+        (0..self.lines).map(|n| format!("{} {n} {}\n", self.generation, "x".repeat(30_000))).collect()
     }
 
     fn is(self, answer: &Answer) -> bool {
@@ -151,7 +151,7 @@ fn streams_of_few_bytes_survive_kills_during_checkpoints() {
                 });
             }
             // The journal has 32 MiB.
-            while made.load(Ordering::Relaxed) < 3000 + 450 * round {
+            while made.load(Ordering::Relaxed) < 1800 + 250 * round {
                 pause(Duration::from_millis(1));
             }
             server.kill();
