@@ -4,6 +4,7 @@ use std::io;
 
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
+use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -14,8 +15,11 @@ pub(crate) fn bytes(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-pub(crate) fn empty() -> Body {
-    bytes("")
+/// An answer without a body.
+pub(crate) fn status(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(bytes(""));
+    *response.status_mut() = status;
+    response
 }
 
 /// Bytes as they come.

@@ -36,6 +36,14 @@ pub(crate) fn offset(at: u64) -> HeaderValue {
     HeaderValue::try_from(offset_text(at)).expect("digits")
 }
 
+/// Adds the end of a stream, and whether it is closed.
+pub(crate) fn position(headers: &mut HeaderMap, end: u64, closed: bool) {
+    headers.insert(NEXT, offset(end));
+    if closed {
+        headers.insert(CLOSED, TRUE);
+    }
+}
+
 pub(crate) fn offset_text(at: u64) -> String {
     format!("{ZEROS}{at:016}")
 }

@@ -44,38 +44,33 @@ impl App {
         }
         let is_now = query.start == Start::Now && query.live.is_none();
         let end = view.end;
-        let (body, len) = self.contents(&stream, start, end).await?;
-        let mut response = Response::new(body);
+        let tag = format!("\"{:x}:{start}:{end}{}\"", stream.meta.id, if view.closed { ":c" } else { "" });
+        let mut known = request.headers().get_all(IF_NONE_MATCH).iter();
+        let mut response = if query.live.is_some() && end == start {
+            body::status(StatusCode::NO_CONTENT)
+        } else if !is_now && known.any(|value| lists(value, &tag)) {
+            body::status(StatusCode::NOT_MODIFIED)
+        } else {
+            self.contents(&stream, start, end).await?
+        };
+        let has_tag = !is_now && response.status() != StatusCode::NO_CONTENT;
         let headers = response.headers_mut();
-        headers.insert(CONTENT_LENGTH, len.into());
         content_type(headers, &stream);
-        headers.insert(fields::NEXT, fields::offset(end));
+        fields::position(headers, end, view.closed);
         headers.insert(CACHE_CONTROL, if end == start { NO_STORE } else { CACHED });
         headers.insert(fields::UP_TO_DATE, fields::TRUE);
-        if view.closed {
-            headers.insert(fields::CLOSED, fields::TRUE);
-        }
         if query.live.is_some() {
             headers.insert(fields::CURSOR, fields::cursor(query.cursor).into());
-            if end == start {
-                return Ok(without_body(response, StatusCode::NO_CONTENT));
-            }
         }
-        if !is_now {
-            let end_of = if view.closed { ":c" } else { "" };
-            let tag = format!("\"{:x}:{start}:{end}{end_of}\"", stream.meta.id);
-            let known = request.headers().get_all(IF_NONE_MATCH).iter().any(|value| lists(value, &tag));
+        if has_tag {
             headers.insert(ETAG, HeaderValue::from_str(&tag).expect("a tag is ASCII"));
-            if known {
-                return Ok(without_body(response, StatusCode::NOT_MODIFIED));
-            }
         }
         Ok(response)
     }
 
-    /// Returns a body with the bytes between two positions, and its length. Damage in the first block is an error, and any
-    /// later one ends the body early.
-    async fn contents(&self, stream: &Arc<Stream>, start: u64, end: u64) -> Result<(Body, u64), Refusal> {
+    /// Returns an answer with the bytes between two positions. Damage in the first block is an error, and any later one
+    /// ends the body early.
+    async fn contents(&self, stream: &Arc<Stream>, start: u64, end: u64) -> Result<Response<Body>, Refusal> {
         let (mut pieces, mut at, mut until, mut last) = (Vec::new(), start, end, None);
         if stream.kind == Kind::Json {
             pieces.push(Bytes::from_static(b"["));
@@ -99,7 +94,9 @@ impl App {
             Ok(Some((stream::iter(read.into_iter().map(Ok)), (store, stream, left))))
         });
         let bytes = stream::iter(pieces.into_iter().map(Ok)).chain(rest.try_flatten());
-        Ok((body::stream(bytes.chain(stream::iter(last.map(Ok)))), len))
+        let mut response = Response::new(body::stream(bytes.chain(stream::iter(last.map(Ok)))));
+        response.headers_mut().insert(CONTENT_LENGTH, len.into());
+        Ok(response)
     }
 
     /// Fails if a position is inside a message of a JSON stream.
@@ -136,12 +133,6 @@ impl Store {
 
 fn len_of(pieces: &[Bytes]) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
-}
-
-fn without_body(mut response: Response<Body>, status: StatusCode) -> Response<Body> {
-    *response.status_mut() = status;
-    response.headers_mut().remove(CONTENT_LENGTH);
-    response.map(|_| body::empty())
 }
 
 /// Returns whether a list of tags has this one, which is compared weakly.

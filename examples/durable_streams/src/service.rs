@@ -111,14 +111,11 @@ impl App {
     async fn head(&self, path: &str) -> Result<Response<Body>, Refusal> {
         let stream = self.stream(path).await?;
         let view = stream.view();
-        let mut response = Response::new(body::empty());
+        let mut response = body::status(StatusCode::OK);
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, NO_STORE);
         content_type(headers, &stream);
-        headers.insert(fields::NEXT, fields::offset(view.end));
-        if view.closed {
-            headers.insert(fields::CLOSED, fields::TRUE);
-        }
+        fields::position(headers, view.end, view.closed);
         match stream.meta.expiry {
             Expiry::Never => {}
             Expiry::Idle(seconds) => drop(headers.insert(fields::TTL, seconds.into())),
@@ -131,9 +128,7 @@ impl App {
         let stream = self.stream(path).await?;
         let (number, _) = self.store.delete(&stream).ok_or_else(Refusal::deleted)?;
         self.store.journal.wait(number).await;
-        let mut response = Response::new(body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        Ok(response)
+        Ok(body::status(StatusCode::NO_CONTENT))
     }
 }
 
@@ -143,8 +138,7 @@ fn permits(bytes: u64) -> u32 {
 
 /// Answers a browser that asks before a request. Without `origin` it refuses the request by itself.
 fn options() -> Response<Body> {
-    let mut response = Response::new(body::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
+    let mut response = body::status(StatusCode::NO_CONTENT);
     let headers = response.headers_mut();
     headers.insert(ALLOW, METHODS);
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);

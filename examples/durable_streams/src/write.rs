@@ -12,7 +12,7 @@ use crate::fields;
 use crate::json;
 use crate::refusal::Refusal;
 use crate::service::{App, content_type};
-use crate::store::{Append, Create, Done, Expiry, Fork, Kind, Stream};
+use crate::store::{Append, Done, Expiry, Fork, Kind, Meta, Stream};
 
 const DEFAULT_TYPE: &str = "application/octet-stream";
 const JSON: &str = "application/json";
@@ -34,20 +34,19 @@ impl App {
         let expiry = requested.or_else(|| source.map(|meta| meta.expiry)).unwrap_or(Expiry::Never);
         let is_json = media_type == JSON && !body.is_empty();
         let data = if is_json { json::messages(&body).map_err(Refusal::bad)? } else { body };
-        let create = Create { path, content_type: &media_type, expiry, fork, closed, data: &data };
+        let origin = fork.as_ref().map(|fork| (fork.source.meta.id, fork.at));
+        let meta = Meta { id: 0, path: path.into(), content_type: media_type.into(), expiry, origin };
+        let first = Append { content_type: "", data: &data, close: closed, seq: None, producer: None };
         let room = self.store.journal.room(path.len() + data.len()).await;
-        let (stream, is_new) = self.store.create(&create, room)?;
+        let (stream, is_new) = self.store.create(meta, fork, &first, room)?;
         // The queue of the journal has a copy.
         drop((data, permit));
         self.store.journal.wait(stream.born()).await;
-        let mut response = Response::new(body::empty());
+        let mut response = body::status(StatusCode::OK);
         let view = stream.view();
         let fields = response.headers_mut();
         content_type(fields, &stream);
-        fields.insert(fields::NEXT, fields::offset(view.end));
-        if view.closed {
-            fields.insert(fields::CLOSED, fields::TRUE);
-        }
+        fields::position(fields, view.end, view.closed);
         if is_new {
             let host = parts.uri.authority().map(|host| host.as_str());
             let host = host.or_else(|| headers.get(http::header::HOST)?.to_str().ok()).unwrap_or("localhost");
@@ -131,13 +130,9 @@ impl App {
         drop((data, permit));
         self.store.journal.wait(number).await;
         let Done { end, closed, seq, duplicate } = done?;
-        let mut response = Response::new(body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
+        let mut response = body::status(StatusCode::NO_CONTENT);
         let fields = response.headers_mut();
-        fields.insert(fields::NEXT, fields::offset(end));
-        if closed {
-            fields.insert(fields::CLOSED, fields::TRUE);
-        }
+        fields::position(fields, end, closed);
         if let (Some(producer), Some(seq)) = (producer, seq) {
             fields.insert(fields::PRODUCER_EPOCH, producer.epoch.into());
             fields.insert(fields::PRODUCER_SEQ, seq.into());

@@ -31,12 +31,12 @@ use millstream::fs;
 use quick_cache::sync::Cache;
 
 pub(crate) use journal::{Journal, Room};
-pub(crate) use record::{Expiry, Producer};
+pub(crate) use record::{Expiry, Meta, Producer};
 pub(crate) use stream::{Append, Done, Kind, Stream, View, now};
 
 use crate::refusal::Refusal;
 use journal::Change;
-use record::{Meta, Record};
+use record::Record;
 use stream::{Part, Place};
 
 /// Files that are kept open for readers.
@@ -72,16 +72,6 @@ pub(crate) struct Fork {
     pub(crate) given: bool,
 }
 
-#[derive(Debug)]
-pub(crate) struct Create<'a> {
-    pub(crate) path: &'a str,
-    pub(crate) content_type: &'a str,
-    pub(crate) expiry: Expiry,
-    pub(crate) fork: Option<Fork>,
-    pub(crate) closed: bool,
-    pub(crate) data: &'a [u8],
-}
-
 impl Store {
     /// Returns the stream of a path. A stream that has expired is removed. `GONE` if it was deleted, and forks need it.
     pub(crate) fn get(&self, path: &str) -> Result<Arc<Stream>, StatusCode> {
@@ -97,17 +87,30 @@ impl Store {
         Ok(stream)
     }
 
-    /// Creates a stream, or finds the one that was created by the same request. Returns whether it is new.
-    pub(crate) fn create(&self, create: &Create<'_>, room: Option<Room>) -> Result<(Arc<Stream>, bool), Refusal> {
+    /// Creates a stream with its first data, or finds the one that was created by the same request. Returns whether it is
+    /// new.
+    pub(crate) fn create(
+        &self,
+        mut meta: Meta,
+        fork: Option<Fork>,
+        append: &Append<'_>,
+        room: Option<Room>,
+    ) -> Result<(Arc<Stream>, bool), Refusal> {
         // An expired one makes room.
-        let is_gone = self.get(create.path).is_err_and(|status| status == StatusCode::GONE);
+        let _ = self.get(&meta.path);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        match table.paths.get(create.path) {
-            Some(stream) if !is_gone && create.describes(stream) => return Ok((Arc::clone(stream), false)),
-            Some(_) => return Err(Refusal::conflict("there is another stream with this path")),
-            None => {}
+        if let Some(stream) = table.paths.get(&meta.path) {
+            let origin = |meta: &Meta| Some((meta.origin?.0, fork.as_ref()?.given.then_some(meta.origin?.1)));
+            let Meta { content_type, expiry, .. } = &stream.meta;
+            let is_same = stream.meta.origin.is_some() == fork.is_some() && origin(&stream.meta) == origin(&meta);
+            let is_same = is_same && *content_type == meta.content_type && *expiry == meta.expiry;
+            let queued = &stream.state().queued;
+            return match is_same && !queued.deleted && queued.closed == append.close {
+                true => Ok((Arc::clone(stream), false)),
+                false => Err(Refusal::conflict("there is another stream with this path")),
+            };
         }
-        let parent = create.fork.as_ref().map(|fork| Arc::clone(&fork.source));
+        let parent = fork.map(|fork| fork.source);
         if parent.as_ref().is_some_and(|parent| parent.state().queued.deleted) {
             return Err(Refusal::conflict("the source was deleted"));
         }
@@ -118,24 +121,14 @@ impl Store {
         if table.paths.len() >= self.streams_max {
             return Err(Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "the server has its maximum of streams"));
         }
-        let Some(room) = room else { return Err(Refusal::disk_full()) };
-        let meta = Meta {
-            id: table.next_id,
-            path: create.path.into(),
-            content_type: create.content_type.into(),
-            expiry: create.expiry,
-            origin: create.fork.as_ref().map(|fork| (fork.source.meta.id, fork.at)),
-        };
+        let room = room.ok_or_else(Refusal::disk_full)?;
+        meta.id = table.next_id;
         let stream = Arc::new(Stream::new(meta, parent));
-        let (data, closed) = (create.data, create.closed);
-        {
-            let record = Record::Create { meta: stream.meta.clone(), closed };
-            let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: closed, _room: room };
-            let number = self.journal.push(&record, data, change);
-            let append = Append { content_type: "", data, close: closed, seq: None, producer: None };
-            stream.apply(&mut stream.state().queued, &append, number);
-            stream.set_born(number);
-        }
+        let record = Record::Create { meta: stream.meta.clone(), closed: append.close };
+        let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: append.close, _room: room };
+        let number = self.journal.push(&record, append.data, change);
+        stream.apply(&mut stream.state().queued, append, number);
+        stream.set_born(number);
         table.insert(Arc::clone(&stream));
         Ok((stream, true))
     }
@@ -214,21 +207,6 @@ impl Store {
 
     pub(crate) fn streams(&self) -> usize {
         self.table.read().unwrap_or_else(PoisonError::into_inner).paths.len()
-    }
-}
-
-impl Create<'_> {
-    fn describes(&self, stream: &Stream) -> bool {
-        let is_fork = match (&self.fork, stream.meta.origin) {
-            (None, None) => true,
-            (Some(fork), Some((id, at))) => fork.source.meta.id == id && (!fork.given || fork.at == at),
-            _ => false,
-        };
-        let Meta { content_type, expiry, .. } = &stream.meta;
-        is_fork
-            && **content_type == *self.content_type
-            && *expiry == self.expiry
-            && stream.state().queued.closed == self.closed
     }
 }
 

@@ -10,7 +10,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
@@ -89,26 +89,30 @@ fn recover(dir: &Path) -> io::Result<Recovery> {
         Err(e) => return Err(at(&path)(e)),
     }
     (recovery.covered, recovery.new_id) = (recovery.next, recovery.table.next_id);
-    let (mut segments, mut unread) = (Vec::new(), Vec::new());
-    for index in 0..SEGMENTS {
-        let path = segment_path(dir, index);
-        let Ok(bytes) = fs::read(&path) else { continue };
-        match record::decode(&bytes, recovery.salt) {
-            Some(Found { number, record: Record::Begin { .. }, .. }) => segments.push((number, index, path, bytes)),
-            _ => unread.push((path, bytes)),
-        }
+    let mut segments = Vec::new();
+    for (index, path) in (0..SEGMENTS).map(|index| (index, segment_path(dir, index))).filter(|(_, path)| path.exists())
+    {
+        let mut head = Vec::new();
+        File::open(&path).and_then(|file| file.take(64).read_to_end(&mut head)).map_err(at(&path))?;
+        let begin = record::decode(&head, recovery.salt).filter(|found| matches!(found.record, Record::Begin { .. }));
+        let began = begin.map(|found| found.number);
+        segments.push((began.is_none(), began, index, path));
     }
-    segments.sort_unstable_by_key(|&(number, ..)| number);
-    for (began, index, path, bytes) in segments {
-        if began > recovery.next {
-            return Err(damaged(&path, &format!("the records from {} on are missing", recovery.next)));
-        }
-        recovery.end = recovery.segment(&path, &bytes, began)?;
-        recovery.segments.push_back((index, began));
-    }
-    for (path, bytes) in &unread {
-        if has_later(bytes, recovery.next, recovery.salt) {
-            return Err(damaged(path, "its first record is damaged, and appends behind it were confirmed"));
+    segments.sort_unstable();
+    for (_, began, index, path) in segments {
+        let bytes = fs::read(&path).map_err(at(&path))?;
+        match began {
+            Some(began) if began > recovery.next => {
+                return Err(damaged(&path, &format!("the records from {} on are missing", recovery.next)));
+            }
+            Some(began) => {
+                recovery.end = recovery.segment(&path, &bytes, began)?;
+                recovery.segments.push_back((index, began));
+            }
+            None if has_later(&bytes, recovery.next, recovery.salt) => {
+                return Err(damaged(&path, "its first record is damaged, and appends behind it were confirmed"));
+            }
+            None => {}
         }
     }
     recovery.files(dir)?;
