@@ -74,10 +74,11 @@ impl Store {
 
     /// Returns a snapshot, the first number that it does not cover, and the last one that it has.
     fn capture(&self, until: u64) -> io::Result<(BytesMut, u64, u64)> {
-        let (mut streams, next_id, mut covered) = {
+        let (mut streams, next_id, mut last, mut covered) = {
             // Streams that are created from now on have later records than those that are visible.
             let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-            (table.paths.values().cloned().collect::<Vec<_>>(), table.next_id, self.journal.durable() + 1)
+            let (last, next) = (self.journal.next() - 1, self.journal.durable() + 1);
+            (table.paths.values().cloned().collect::<Vec<_>>(), table.next_id, last, next)
         };
         streams.iter().filter(|stream| stream.first() < until).try_for_each(|stream| self.flush(stream))?;
         // A second sync would succeed without the lost bytes.
@@ -85,7 +86,7 @@ impl Store {
         // Sources have lower ids than their forks, and come first.
         streams.sort_unstable_by_key(|stream| stream.meta.id);
         covered = streams.iter().map(|stream| stream.first()).fold(covered, u64::min);
-        let (mut records, mut last) = (BytesMut::new(), 0);
+        let mut records = BytesMut::new();
         let mut add = |record: &Record<'_>| record::encode(record, b"", covered, true, 0, &mut records);
         add(&Record::Begin { next_id, salt: self.journal.salt });
         for stream in &streams {

@@ -261,13 +261,13 @@ impl Stream {
             }
             self.apply(&mut state.queued, append, number);
         }
-        // What is behind the end was lost, and what is before it is in the file.
-        let (shown, closed) = (state.shown, state.queued.closed);
+        // What is before the end is in the file. A stream that was deleted while the snapshot was made may have lost bytes.
+        let (shown, closed, deleted) = (state.shown, state.queued.closed, state.queued.deleted);
         drop(state);
         if at == shown {
             self.publish(append.data, closed, number);
         }
-        (at <= shown).then_some(())
+        (at <= shown || deleted).then_some(())
     }
 
     /// Returns the number of a record, before which none has bytes that are not in the file.
