@@ -10,6 +10,7 @@
 //! | `snapshot` | all streams without their bytes, and the number of the first record with bytes that are not in the files |
 //! | `data/ID` | the bytes of a stream; JSON has a comma and a line feed behind each message; the snapshot has the checksums |
 
+mod append;
 mod checkpoint;
 mod journal;
 mod record;
@@ -30,9 +31,10 @@ use millstream::body::FileBody;
 use millstream::fs;
 use quick_cache::sync::Cache;
 
+pub(crate) use append::{Append, Done};
 pub(crate) use journal::{Journal, Room};
 pub(crate) use record::{Expiry, Meta, Producer};
-pub(crate) use stream::{Append, Done, Kind, Stream, View, now};
+pub(crate) use stream::{Kind, Stream, View, now};
 
 use crate::refusal::Refusal;
 use journal::Change;

@@ -16,9 +16,10 @@ use std::sync::{Arc, RwLock};
 
 use quick_cache::sync::Cache;
 
+use super::append::Append;
 use super::journal::{self, JUMP, Journal, SEGMENTS, file_len};
 use super::record::{self, Found, Meta, Record, has_later};
-use super::stream::{Append, Stream};
+use super::stream::Stream;
 use super::{FILES_MAX, Store, Table, at, data_path, segment_path};
 
 #[derive(Debug, Default)]
