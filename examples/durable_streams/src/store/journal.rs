@@ -155,8 +155,8 @@ impl Journal {
         }
     }
 
-    /// Adds a record and returns its number. The caller holds the lock of the stream or the table that the record changes, so that records
-    /// are in the order of the decisions.
+    /// Adds a record and returns its number. The caller holds the lock of the stream or the table that the record changes,
+    /// so that records are in the order of the decisions.
     pub(crate) fn push(&self, record: &Record<'_>, data: &[u8], change: impl FnOnce(Range<usize>) -> Change) -> u64 {
         let mut queue = lock(&self.queue);
         let (number, is_first) = (queue.next, queue.changes.is_empty());
