@@ -49,8 +49,8 @@ struct Args {
     /// Largest number of streams.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     max_streams: usize,
-    /// Size of each of the four segments of the journal, in MiB; at least eight bodies. Their records are in memory, too,
-    /// and their files have a quarter more.
+    /// Size of each of the four segments of the journal, in MiB; at least eight bodies. Their records are in memory,
+    /// too, and their files have a quarter more.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(8..=4096))]
     journal: u64,
     /// Time after which a long poll without news is answered, in seconds.

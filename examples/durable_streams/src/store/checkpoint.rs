@@ -1,7 +1,7 @@
 //! Moves the records of the journal into the files of the streams, so that its segments can be written again.
 //!
-//! A checkpoint is made when no segment is free. Only the streams with bytes in the oldest one are written, each with all
-//! bytes that it has in the journal. So a stream has a write for many appends, and most streams of few bytes have no file.
+//! A checkpoint is made when no segment is free. Only the streams with bytes in the oldest one are written, each with
+//! all bytes that it has in the journal. So a stream has a write for many appends, and most small streams have no file.
 //!
 //! 1. The bytes are written into the files of the streams, and synced.
 //! 2. The state of all streams is captured, one by one. Records are replayed from the first one on with bytes that are

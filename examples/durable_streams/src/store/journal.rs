@@ -1,11 +1,11 @@
 //! The journal: everything that waits is committed with one write and one `fdatasync`.
 //!
-//! Segment files take turns. A segment is written again from its beginning when a snapshot covers all its records. Their
-//! space is allocated and written when the store is opened, so a commit changes no metadata of a file, and a full disk
-//! does not stop it. A commit never waits for a checkpoint: if all segments are in use, no more appends get room, and those
-//! that have it fit in the quarter of a segment that is behind each. Numbers of records are never used again: after each
-//! opening they continue far behind everything that an earlier process may have written, so that nothing left by it can
-//! follow a new record.
+//! Segment files take turns. A segment is written again from its beginning when a snapshot covers all its records.
+//! Their space is allocated and written when the store is opened, so a commit changes no metadata of a file, and a full
+//! disk does not stop it. A commit never waits for a checkpoint: if all segments are in use, no more appends get room,
+//! and those that have it fit in the quarter of a segment that is behind each. Numbers of records are never used again:
+//! after each opening they continue far behind everything that an earlier process may have written, so that nothing
+//! left by it can follow a new record.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -155,8 +155,8 @@ impl Journal {
         }
     }
 
-    /// Adds a record and returns its number. The caller holds the lock of the stream or the table that the record changes,
-    /// so that records are in the order of the decisions.
+    /// Adds a record and returns its number. The caller holds the lock of the stream or the table that the record
+    /// changes, so that records are in the order of the decisions.
     pub(crate) fn push(&self, record: &Record<'_>, data: &[u8], change: impl FnOnce(Range<usize>) -> Change) -> u64 {
         let mut queue = lock(&self.queue);
         let (number, is_first) = (queue.next, queue.changes.is_empty());

@@ -1,7 +1,8 @@
 //! The streams of a directory.
 //!
-//! The base is a journal of its own, not `sse::log::disk::Disk`: appends are binary, a record must not be removed before
-//! it is applied to the file of its stream, and a commit into space that is already written needs no metadata sync.
+//! The base is a journal of its own, not `sse::log::disk::Disk`: appends are binary, a record must not be removed
+//! before it is applied to the file of its stream, and a commit into space that is already written needs no metadata
+//! sync.
 //!
 //! | name | contents |
 //! |---|---|
@@ -89,8 +90,8 @@ impl Store {
         Ok(stream)
     }
 
-    /// Creates a stream with its first data, or finds the one that was created by the same request. Returns whether it is
-    /// new.
+    /// Creates a stream with its first data, or finds the one that was created by the same request. Returns whether it
+    /// is new.
     pub(crate) fn create(
         &self,
         mut meta: Meta,

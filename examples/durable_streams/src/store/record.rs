@@ -9,8 +9,8 @@
 //! | 17 to 19 | the mark: `DS3`, combined with the rest of the salt |
 //! | from 20 | the [`Record`] as postcard writes it, then the data |
 //!
-//! Clients do not know the salt. So what they append is not taken for a record, and not even for a header, whose checksum
-//! would have to be computed.
+//! Clients do not know the salt. So what they append is not taken for a record, and not even for a header, whose
+//! checksum would have to be computed.
 
 use std::collections::HashMap;
 
