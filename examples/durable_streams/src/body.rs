@@ -1,52 +1,28 @@
 //! Bodies of answers.
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::{Stream, stream};
-use http_body::{Frame, SizeHint};
+use futures_util::{Stream, TryStreamExt};
+use http::{Response, StatusCode};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
 
-/// Bytes as they come, and how many are left if that is known.
-pub(crate) struct Body {
-    bytes: Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>,
-    left: Option<u64>,
+pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+pub(crate) fn bytes(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-impl Body {
-    pub(crate) fn new(bytes: impl Stream<Item = io::Result<Bytes>> + Send + 'static, left: Option<u64>) -> Self {
-        Self { bytes: Box::pin(bytes), left }
-    }
-
-    pub(crate) fn empty() -> Self {
-        Self::new(stream::empty(), Some(0))
-    }
-
-    pub(crate) fn text(text: impl Into<Bytes>) -> Self {
-        let text = text.into();
-        let len = text.len() as u64;
-        Self::new(stream::iter([Ok(text)]), Some(len))
-    }
+/// An answer without a body.
+pub(crate) fn status(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(bytes(""));
+    *response.status_mut() = status;
+    response
 }
 
-impl http_body::Body for Body {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let this = self.get_mut();
-        this.bytes.as_mut().poll_next(cx).map_ok(|bytes| {
-            this.left = this.left.map(|left| left.saturating_sub(bytes.len() as u64));
-            Frame::data(bytes)
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.left == Some(0)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
-    }
+/// Bytes as they come.
+pub(crate) fn stream(bytes: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Body {
+    StreamBody::new(bytes.map_ok(Frame::data)).boxed_unsync()
 }

@@ -1,14 +1,12 @@
 //! Header fields, offsets and queries of the protocol.
 
-use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Response, StatusCode};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::body::Body;
+use crate::refusal::Refusal;
 use crate::store::{Expiry, Producer, now};
 
 pub(crate) const NEXT: HeaderName = HeaderName::from_static("stream-next-offset");
@@ -34,48 +32,16 @@ const ZEROS: &str = "0000000000000000_";
 /// 2024-10-09, where the intervals of cursors begin, and their length in seconds.
 const CURSORS: (u64, u64) = (1_728_432_000, 20);
 
-/// An answer that is an error.
-#[derive(Debug)]
-pub(crate) struct Refusal {
-    status: StatusCode,
-    text: Cow<'static, str>,
-    fields: Vec<(HeaderName, HeaderValue)>,
-}
-
-impl Refusal {
-    pub(crate) fn new(status: StatusCode, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, text: text.into(), fields: Vec::new() }
-    }
-
-    pub(crate) fn bad(text: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, text)
-    }
-
-    pub(crate) fn conflict(text: &'static str) -> Self {
-        Self::new(StatusCode::CONFLICT, text)
-    }
-
-    pub(crate) fn internal(error: impl std::fmt::Display) -> Self {
-        eprintln!("error: {error}");
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the stream cannot be read")
-    }
-
-    pub(crate) fn with(mut self, name: HeaderName, value: impl Into<HeaderValue>) -> Self {
-        self.fields.push((name, value.into()));
-        self
-    }
-
-    pub(crate) fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(Body::text(format!("{}\n", self.text)));
-        *response.status_mut() = self.status;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        response.headers_mut().extend(self.fields);
-        response
-    }
-}
-
 pub(crate) fn offset(at: u64) -> HeaderValue {
     HeaderValue::try_from(offset_text(at)).expect("digits")
+}
+
+/// Adds the end of a stream, and whether it is closed.
+pub(crate) fn position(headers: &mut HeaderMap, end: u64, closed: bool) {
+    headers.insert(NEXT, offset(end));
+    if closed {
+        headers.insert(CLOSED, TRUE);
+    }
 }
 
 pub(crate) fn offset_text(at: u64) -> String {

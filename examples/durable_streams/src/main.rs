@@ -25,6 +25,7 @@ mod fields;
 mod json;
 mod live;
 mod read;
+mod refusal;
 mod service;
 mod store;
 mod write;
@@ -48,8 +49,8 @@ struct Args {
     /// Largest number of streams.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     max_streams: usize,
-    /// Size of each of the two segments of the journal, in MiB; at least eight bodies. Their records are in memory, too,
-    /// and their files have a quarter more.
+    /// Size of each of the four segments of the journal, in MiB; at least eight bodies. Their records are in memory,
+    /// too, and their files have a quarter more.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(8..=4096))]
     journal: u64,
     /// Time after which a long poll without news is answered, in seconds.
@@ -95,13 +96,13 @@ fn start(args: &Args) -> Result<(), String> {
 
 async fn run(args: &Args) -> Result<(), String> {
     let opened = Store::open(&args.dir, args.journal << 20, args.max_streams).await;
-    let (store, position) = opened.map_err(|e| e.to_string())?;
+    let (store, end) = opened.map_err(|e| e.to_string())?;
     let listener = TcpListener::bind(args.listen).await.map_err(|e| format!("--listen {}: {e}", args.listen))?;
     let address = listener.local_addr().map_err(|e| e.to_string())?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
 
     let (journal, dir) = (Arc::clone(&store), args.dir.clone());
-    let mut commits = tokio::spawn(async move { journal.journal.run(dir, position).await });
+    let mut commits = tokio::spawn(async move { journal.journal.run(dir, end).await });
     let mut files = tokio::spawn(Arc::clone(&store).maintain());
 
     let (long_poll, events) = (Duration::from_secs(args.long_poll), Duration::from_secs(args.events));

@@ -1,26 +1,22 @@
 //! Reads: catch-up, and long polls.
 
-use std::collections::VecDeque;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::stream;
-use http::header::{CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Request, Response, StatusCode};
 use millstream::server::RequestBody;
-use tokio::time::timeout;
 
-use crate::body::Body;
-use crate::fields::{self, Live, Query, Refusal, Start};
+use crate::body::{self, Body};
+use crate::fields::{self, Live, Query, Start};
 use crate::json;
-use crate::service::{App, NO_STORE, content_type, deleted};
-use crate::store::{Kind, Place, Store, Stream, View};
+use crate::refusal::Refusal;
+use crate::service::{App, NO_STORE, content_type};
+use crate::store::{Kind, Store, Stream};
 
-/// Bytes that one answer has from memory. Ranges of files have no limit, because they are read as they are sent.
-const MEMORY_MAX: usize = 1 << 20;
-/// Bytes that an event has from memory.
+/// Bytes of an event.
 const READ_MAX: usize = 256 << 10;
 
 const CACHED: HeaderValue = HeaderValue::from_static("public, max-age=60, stale-while-revalidate=300");
@@ -38,177 +34,109 @@ impl App {
         };
         self.check_offset(&stream, start, view.end).await?;
         match query.live {
-            Some(Live::Events) => return Ok(self.events(stream, start, query.cursor)),
+            Some(Live::Events) => return Ok(self.events(&stream, start, query.cursor)),
             Some(Live::LongPoll) => view = self.wait(&stream, start).await,
             None => {}
         }
         if view.gone {
             // Gone for good, or needed by forks.
-            return Err(self.stream(request.uri().path()).await.err().unwrap_or_else(deleted));
+            return Err(self.stream(request.uri().path()).await.err().unwrap_or_else(Refusal::deleted));
         }
         let is_now = query.start == Start::Now && query.live.is_none();
-        let (body, end) = if is_now { (empty(&stream), start) } else { self.pieces(&stream, start, view.end).await? };
-        let is_last = end == view.end;
-        let mut response = Response::new(body);
+        let end = view.end;
+        let tag = format!("\"{:x}:{start}:{end}{}\"", stream.meta.id, if view.closed { ":c" } else { "" });
+        let mut known = request.headers().get_all(IF_NONE_MATCH).iter();
+        let mut response = if query.live.is_some() && end == start {
+            body::status(StatusCode::NO_CONTENT)
+        } else if !is_now && known.any(|value| lists(value, &tag)) {
+            body::status(StatusCode::NOT_MODIFIED)
+        } else {
+            self.contents(&stream, start, end).await?
+        };
+        let has_tag = !is_now && response.status() != StatusCode::NO_CONTENT;
         let headers = response.headers_mut();
         content_type(headers, &stream);
-        headers.insert(fields::NEXT, fields::offset(end));
+        fields::position(headers, end, view.closed);
         headers.insert(CACHE_CONTROL, if end == start { NO_STORE } else { CACHED });
-        if is_last {
-            headers.insert(fields::UP_TO_DATE, fields::TRUE);
-        }
-        let closed = is_last && view.closed;
-        if closed {
-            headers.insert(fields::CLOSED, fields::TRUE);
-        }
+        headers.insert(fields::UP_TO_DATE, fields::TRUE);
         if query.live.is_some() {
             headers.insert(fields::CURSOR, fields::cursor(query.cursor).into());
-            if end == start {
-                *response.status_mut() = StatusCode::NO_CONTENT;
-                *response.body_mut() = Body::empty();
-                return Ok(response);
-            }
         }
-        if !is_now {
-            let end_of = if closed { ":c" } else { "" };
-            let tag = format!("\"{:x}:{start}:{end}{end_of}\"", stream.meta.id);
-            let known = request.headers().get_all(IF_NONE_MATCH).iter().any(|value| lists(value, &tag));
-            headers_tag(&mut response, &tag);
-            if known {
-                *response.status_mut() = StatusCode::NOT_MODIFIED;
-                *response.body_mut() = Body::empty();
-            }
+        if has_tag {
+            headers.insert(ETAG, HeaderValue::from_str(&tag).expect("a tag is ASCII"));
         }
         Ok(response)
     }
 
-    /// Waits until there is more than `at`, the stream is closed or gone, or the time is over.
-    async fn wait(&self, stream: &Stream, at: u64) -> View {
-        let more = async {
-            loop {
-                let mut changed = pin!(stream.changed.notified());
-                changed.as_mut().enable();
-                let view = stream.view();
-                if view.end > at || view.closed || view.gone {
-                    break;
-                }
-                tokio::select! {
-                    () = changed => {}
-                    () = self.ending.cancelled() => break,
-                }
-            }
-        };
-        let _ = timeout(self.long_poll, more).await;
-        stream.view()
-    }
-
-    /// Returns a body with the bytes between two positions, or the first of them, and the position after them.
-    async fn pieces(&self, stream: &Stream, start: u64, end: u64) -> Result<(Body, u64), Refusal> {
-        let is_json = stream.kind == Kind::Json;
-        if start == end {
-            return Ok((empty(stream), start));
-        }
-        let (mut at, mut places, mut memory) = (start, VecDeque::new(), MEMORY_MAX);
-        while at < end && memory > 0 {
-            let place = stream.find(at, end, memory);
-            match &place {
-                Place::File(part) => at += part.range.end - part.range.start,
-                Place::Memory(bytes) => {
-                    at += bytes.len() as u64;
-                    memory = memory.saturating_sub(bytes.len());
-                    if bytes.is_empty() {
-                        // The stream was removed meanwhile.
-                        return Err(deleted());
-                    }
-                }
-            }
-            places.push_back(place);
-        }
-        let mut len = at - start;
-        if is_json {
+    /// Returns an answer with the bytes between two positions. Damage in the first block is an error, and any later one
+    /// ends the body early.
+    async fn contents(&self, stream: &Arc<Stream>, start: u64, end: u64) -> Result<Response<Body>, Refusal> {
+        let (mut pieces, mut at, mut until, mut last) = (Vec::new(), start, end, None);
+        if stream.kind == Kind::Json {
+            pieces.push(Bytes::from_static(b"["));
+            last = Some(Bytes::from_static(b"]"));
             // The comma behind the last message is not sent.
-            match places.back_mut() {
-                Some(Place::Memory(bytes)) => bytes.truncate(bytes.len() - json::END.len()),
-                Some(Place::File(part)) => part.range.end -= json::END.len() as u64,
-                None => {}
-            }
-            len += 2 - json::END.len() as u64;
-            places.push_back(Place::Memory(Bytes::from_static(b"]")));
+            until = end.saturating_sub(json::END.len() as u64).max(start);
         }
-        // An answer whose first block is damaged is an error. It ends early if another one is.
-        load(&self.store, &mut places).await.map_err(Refusal::internal)?;
-        if is_json {
-            places.push_front(Place::Memory(Bytes::from_static(b"[")));
+        let len = pieces.len() as u64 * 2 + until - start;
+        if at < until {
+            let read = self.store.read(stream, at, until).await?;
+            at += len_of(&read);
+            pieces.extend(read);
         }
-        let bytes = stream::unfold((Arc::clone(&self.store), places), async |(store, mut places)| {
-            if let Err(error) = load(&store, &mut places).await {
-                eprintln!("error: {error}");
-                return Some((Err(error), (store, VecDeque::new())));
+        let from = (Arc::clone(&self.store), Arc::clone(stream), at..until);
+        let rest = stream::try_unfold(from, async |(store, stream, mut left)| {
+            if left.is_empty() {
+                return io::Result::Ok(None);
             }
-            match places.pop_front()? {
-                Place::Memory(bytes) => Some((Ok(bytes), (store, places))),
-                Place::File(_) => None,
-            }
+            let read = store.read(&stream, left.start, left.end).await.inspect_err(|e| eprintln!("error: {e}"))?;
+            left.start += len_of(&read);
+            Ok(Some((stream::iter(read.into_iter().map(Ok)), (store, stream, left))))
         });
-        Ok((Body::new(bytes, Some(len)), at))
+        let bytes = stream::iter(pieces.into_iter().map(Ok)).chain(rest.try_flatten());
+        let mut response = Response::new(body::stream(bytes.chain(stream::iter(last.map(Ok)))));
+        response.headers_mut().insert(CONTENT_LENGTH, len.into());
+        Ok(response)
     }
 
     /// Fails if a position is inside a message of a JSON stream.
     pub(crate) async fn check_offset(&self, stream: &Stream, at: u64, end: u64) -> Result<(), Refusal> {
-        if stream.kind != Kind::Json || at == 0 || at >= end || self.bytes(stream, at - 1, at).await?.ends_with(b"\n") {
+        if stream.kind != Kind::Json
+            || at == 0
+            || at >= end
+            || self.store.bytes(stream, at - 1, at).await?.ends_with(b"\n")
+        {
             return Ok(());
         }
         Err(Refusal::bad("the offset is inside a message"))
     }
+}
 
+impl Store {
     /// Returns the bytes between two positions, or the first of them, without dividing a message.
     pub(crate) async fn bytes(&self, stream: &Stream, at: u64, end: u64) -> Result<Bytes, Refusal> {
-        let mut part = match stream.find(at, end, READ_MAX) {
-            Place::Memory(bytes) if bytes.is_empty() => return Err(deleted()),
-            Place::Memory(bytes) => return Ok(bytes),
-            Place::File(part) => part,
-        };
         let mut bytes = BytesMut::new();
-        while !part.range.is_empty() {
-            for read in self.store.read(&mut part).await.map_err(Refusal::internal)? {
-                bytes.extend_from_slice(&read);
-            }
-            let last = bytes.len().saturating_sub(READ_MAX);
-            // The first block may have less than a character.
-            if bytes.len() > 4
-                && !part.range.is_empty()
-                && let Some(cut) = json::cut(stream.kind, &bytes[last..], bytes.len() - last - 1)
-            {
-                bytes.truncate(last + cut);
+        let (mut len, mut searched) = (0, 0);
+        while at + len < end {
+            self.read(stream, at + len, end).await?.iter().for_each(|piece| bytes.extend_from_slice(piece));
+            len = bytes.len() as u64;
+            if let Some(cut) = json::cut(stream.kind, &bytes[searched..], READ_MAX.saturating_sub(searched)) {
+                bytes.truncate(searched + cut);
                 break;
             }
+            // A message that is longer has no end so far.
+            searched = if bytes.len() > READ_MAX { bytes.len() } else { 0 };
         }
         Ok(bytes.freeze())
     }
 }
 
-/// Reads the next block if the first place is in a file.
-async fn load(store: &Store, places: &mut VecDeque<Place>) -> io::Result<()> {
-    while let Some(Place::File(part)) = places.front_mut() {
-        let read = store.read(part).await?;
-        if part.range.is_empty() {
-            places.pop_front();
-        }
-        read.into_iter().rev().for_each(|bytes| places.push_front(Place::Memory(bytes)));
-    }
-    Ok(())
-}
-
-fn headers_tag(response: &mut Response<Body>, tag: &str) {
-    response.headers_mut().insert(ETAG, HeaderValue::from_str(tag).expect("a tag is ASCII"));
+fn len_of(pieces: &[Bytes]) -> u64 {
+    pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
 /// Returns whether a list of tags has this one, which is compared weakly.
 fn lists(value: &HeaderValue, tag: &str) -> bool {
     let tags = value.to_str().unwrap_or_default().split(',').map(str::trim);
     tags.map(|listed| listed.strip_prefix("W/").unwrap_or(listed)).any(|listed| listed == tag || listed == "*")
-}
-
-fn empty(stream: &Stream) -> Body {
-    if stream.kind == Kind::Json { Body::text(Bytes::from_static(b"[]")) } else { Body::empty() }
 }

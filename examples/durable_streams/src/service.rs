@@ -16,9 +16,10 @@ use millstream::server::RequestBody;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
-use crate::body::Body;
-use crate::fields::{self, Refusal};
-use crate::store::{Expiry, Named, Store, Stream};
+use crate::body::{self, Body};
+use crate::fields;
+use crate::refusal::Refusal;
+use crate::store::{Expiry, Store, Stream};
 
 /// Bodies of requests that are in memory at a time, in KiB, if the largest one is not longer.
 const BODIES: u32 = 128 << 10;
@@ -87,14 +88,12 @@ impl App {
 
     /// Returns the stream of a path, once its creation is on the disk.
     pub(crate) async fn stream(&self, path: &str) -> Result<Arc<Stream>, Refusal> {
-        match self.store.get(path) {
-            Named::Nothing => Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such stream")),
-            Named::Deleted => Err(deleted()),
-            Named::Stream(stream) => {
-                self.store.journal.wait(stream.born()).await;
-                Ok(stream)
-            }
-        }
+        let stream = self.store.get(path).map_err(|status| match status {
+            StatusCode::GONE => Refusal::deleted(),
+            status => Refusal::new(status, "there is no such stream"),
+        })?;
+        self.store.journal.wait(stream.born()).await;
+        Ok(stream)
     }
 
     /// Reads the body of a request. Drop the permit when the body is no longer in memory.
@@ -112,14 +111,11 @@ impl App {
     async fn head(&self, path: &str) -> Result<Response<Body>, Refusal> {
         let stream = self.stream(path).await?;
         let view = stream.view();
-        let mut response = Response::new(Body::empty());
+        let mut response = body::status(StatusCode::OK);
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, NO_STORE);
         content_type(headers, &stream);
-        headers.insert(fields::NEXT, fields::offset(view.end));
-        if view.closed {
-            headers.insert(fields::CLOSED, fields::TRUE);
-        }
+        fields::position(headers, view.end, view.closed);
         match stream.meta.expiry {
             Expiry::Never => {}
             Expiry::Idle(seconds) => drop(headers.insert(fields::TTL, seconds.into())),
@@ -130,11 +126,9 @@ impl App {
 
     async fn delete(&self, path: &str) -> Result<Response<Body>, Refusal> {
         let stream = self.stream(path).await?;
-        let (number, _) = self.store.delete(&stream).ok_or_else(deleted)?;
+        let (number, _) = self.store.delete(&stream).ok_or_else(Refusal::deleted)?;
         self.store.journal.wait(number).await;
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        Ok(response)
+        Ok(body::status(StatusCode::NO_CONTENT))
     }
 }
 
@@ -144,21 +138,12 @@ fn permits(bytes: u64) -> u32 {
 
 /// Answers a browser that asks before a request. Without `origin` it refuses the request by itself.
 fn options() -> Response<Body> {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
+    let mut response = body::status(StatusCode::NO_CONTENT);
     let headers = response.headers_mut();
     headers.insert(ALLOW, METHODS);
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*"));
     response
-}
-
-pub(crate) fn deleted() -> Refusal {
-    Refusal::new(StatusCode::GONE, "the stream was deleted")
-}
-
-pub(crate) fn disk_full() -> Refusal {
-    Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "the disk is full")
 }
 
 pub(crate) fn content_type(headers: &mut HeaderMap, stream: &Stream) {

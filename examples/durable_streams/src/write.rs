@@ -7,11 +7,12 @@ use http::header::{HeaderMap, HeaderValue, LOCATION};
 use http::{Request, Response, StatusCode};
 use millstream::server::RequestBody;
 
-use crate::body::Body;
-use crate::fields::{self, Refusal};
+use crate::body::{self, Body};
+use crate::fields;
 use crate::json;
-use crate::service::{App, content_type, deleted, disk_full};
-use crate::store::{Append, Create, Created, Expiry, Fork, Kind, Named, Outcome, Stream};
+use crate::refusal::Refusal;
+use crate::service::{App, content_type};
+use crate::store::{Append, Done, Expiry, Fork, Kind, Meta, Stream};
 
 const DEFAULT_TYPE: &str = "application/octet-stream";
 const JSON: &str = "application/json";
@@ -33,29 +34,19 @@ impl App {
         let expiry = requested.or_else(|| source.map(|meta| meta.expiry)).unwrap_or(Expiry::Never);
         let is_json = media_type == JSON && !body.is_empty();
         let data = if is_json { json::messages(&body).map_err(Refusal::bad)? } else { body };
-        let create = Create { path, content_type: &media_type, expiry, fork, closed, data: &data };
+        let origin = fork.as_ref().map(|fork| (fork.source.meta.id, fork.at));
+        let meta = Meta { id: 0, path: path.into(), content_type: media_type.into(), expiry, origin };
+        let first = Append { content_type: "", data: &data, close: closed, seq: None, producer: None };
         let room = self.store.journal.room(path.len() + data.len()).await;
-        let (stream, is_new) = match self.store.create(&create, room) {
-            Created::Stream(stream, is_new) => (stream, is_new),
-            Created::Conflict => return Err(Refusal::conflict("there is another stream with this path")),
-            Created::SourceGone => return Err(Refusal::conflict("the source was deleted")),
-            Created::TooDeep => return Err(Refusal::bad("the fork has too many sources of sources")),
-            Created::TooMany => {
-                return Err(Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "the server has its maximum of streams"));
-            }
-            Created::DiskFull => return Err(disk_full()),
-        };
+        let (stream, is_new) = self.store.create(meta, fork, &first, room)?;
         // The queue of the journal has a copy.
         drop((data, permit));
         self.store.journal.wait(stream.born()).await;
-        let mut response = Response::new(Body::empty());
+        let mut response = body::status(StatusCode::OK);
         let view = stream.view();
         let fields = response.headers_mut();
         content_type(fields, &stream);
-        fields.insert(fields::NEXT, fields::offset(view.end));
-        if view.closed {
-            fields.insert(fields::CLOSED, fields::TRUE);
-        }
+        fields::position(fields, view.end, view.closed);
         if is_new {
             let host = parts.uri.authority().map(|host| host.as_str());
             let host = host.or_else(|| headers.get(http::header::HOST)?.to_str().ok()).unwrap_or("localhost");
@@ -79,11 +70,10 @@ impl App {
         };
         let parse_sub = |text| fields::strict_integer(text).ok_or_else(|| Refusal::bad("the sub-offset is malformed"));
         let sub = sub.map(parse_sub).transpose()?.unwrap_or(0);
-        let source = match self.store.get(path) {
-            Named::Nothing => return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such source")),
-            Named::Deleted => return Err(Refusal::conflict("the source was deleted")),
-            Named::Stream(source) => source,
-        };
+        let source = self.store.get(path).map_err(|status| match status {
+            StatusCode::GONE => Refusal::conflict("the source was deleted"),
+            status => Refusal::new(status, "there is no such source"),
+        })?;
         self.store.journal.wait(source.born()).await;
         let end = source.view().end;
         let parse =
@@ -106,7 +96,7 @@ impl App {
     async fn after(&self, source: &Stream, from: u64, end: u64, messages: u64) -> Result<Option<u64>, Refusal> {
         let (mut at, mut left) = (from, messages);
         while at < end {
-            for byte in self.bytes(source, at, end).await? {
+            for byte in self.store.bytes(source, at, end).await? {
                 (at, left) = (at + 1, left - u64::from(byte == b'\n'));
                 if left == 0 {
                     return Ok(Some(at));
@@ -134,32 +124,23 @@ impl App {
         stream.touch();
         let append = Append { content_type: &media_type, data: &data, close, seq, producer };
         let room = self.store.journal.room(append.len()).await;
-        let (outcome, number) = stream.append(&self.store.journal, &append, room);
+        let (done, number) = stream.append(&self.store.journal, &append, room);
         // The queue of the journal has a copy.
         let is_empty = data.is_empty();
         drop((data, permit));
-        // Also a refusal may depend on a record that is not yet on the disk.
         self.store.journal.wait(number).await;
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
+        let Done { end, closed, seq, duplicate } = done?;
+        let mut response = body::status(StatusCode::NO_CONTENT);
         let fields = response.headers_mut();
-        match outcome {
-            Outcome::Done { end, closed, seq, duplicate } => {
-                fields.insert(fields::NEXT, fields::offset(end));
-                if closed {
-                    fields.insert(fields::CLOSED, fields::TRUE);
-                }
-                if let (Some(producer), Some(seq)) = (producer, seq) {
-                    fields.insert(fields::PRODUCER_EPOCH, producer.epoch.into());
-                    fields.insert(fields::PRODUCER_SEQ, seq.into());
-                    if !duplicate && !is_empty {
-                        *response.status_mut() = StatusCode::OK;
-                    }
-                }
-                Ok(response)
+        fields::position(fields, end, closed);
+        if let (Some(producer), Some(seq)) = (producer, seq) {
+            fields.insert(fields::PRODUCER_EPOCH, producer.epoch.into());
+            fields.insert(fields::PRODUCER_SEQ, seq.into());
+            if !duplicate && !is_empty {
+                *response.status_mut() = StatusCode::OK;
             }
-            refused => Err(refusal(refused, producer.map_or(0, |producer| producer.seq))),
         }
+        Ok(response)
     }
 }
 
@@ -170,26 +151,4 @@ fn messages(stream: &Arc<Stream>, media_type: &str, body: Bytes) -> Result<Bytes
     }
     let messages = json::messages(&body).map_err(Refusal::bad)?;
     if messages.is_empty() { Err(Refusal::bad("the array is empty")) } else { Ok(messages) }
-}
-
-fn refusal(outcome: Outcome, received: u64) -> Refusal {
-    match outcome {
-        Outcome::Closed { end } => Refusal::conflict("the stream is closed")
-            .with(fields::CLOSED, fields::TRUE)
-            .with(fields::NEXT, fields::offset(end)),
-        Outcome::OtherType => Refusal::conflict("the stream has another content type"),
-        Outcome::OldSeq => Refusal::conflict("Stream-Seq is not greater than the last one"),
-        Outcome::StaleEpoch(epoch) => {
-            Refusal::new(StatusCode::FORBIDDEN, "the producer has a later epoch").with(fields::PRODUCER_EPOCH, epoch)
-        }
-        Outcome::EpochWithoutZero => Refusal::bad("a new epoch begins with Producer-Seq 0"),
-        Outcome::Gap { expected } => Refusal::conflict("Producer-Seq skips numbers")
-            .with(fields::EXPECTED_SEQ, expected)
-            .with(fields::RECEIVED_SEQ, received),
-        Outcome::TooManyProducers => {
-            Refusal::new(StatusCode::TOO_MANY_REQUESTS, "the stream has its maximum of producers")
-        }
-        Outcome::DiskFull => disk_full(),
-        Outcome::Deleted | Outcome::Done { .. } => deleted(),
-    }
 }

@@ -3,11 +3,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use support::{Client, Server, pause, refused};
+use support::{Answer, Client, Server, pause, refused};
 
 mod support;
 
@@ -86,6 +86,77 @@ fn kill_writers(scale: usize) {
         });
     }
     assert!(confirmed.iter().flatten().sum::<usize>() > 100, "the writers were too slow for this test");
+}
+
+/// A stream of lines, which is deleted after the last line and created again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Lines {
+    generation: usize,
+    lines: usize,
+}
+
+impl Lines {
+    const MAX: usize = 3;
+
+    fn next(self) -> Self {
+        match self.lines {
+            Self::MAX => Self { generation: self.generation + 1, lines: 0 },
+            lines => Self { lines: lines + 1, ..self },
+        }
+    }
+
+    fn text(self) -> String {
+        (0..self.lines).map(|n| format!("{} {n} {}\n", self.generation, "x".repeat(30_000))).collect()
+    }
+
+    fn is(self, answer: &Answer) -> bool {
+        answer.status == if self.lines == 0 { 404 } else { 200 }
+            && (self.lines == 0 || answer.body == self.text().as_bytes())
+    }
+}
+
+/// No stream is long, so only checkpoints move bytes into files, while streams are created and deleted.
+#[test]
+fn streams_of_few_bytes_survive_kills_during_checkpoints() {
+    const STREAMS: usize = 160;
+    let dir = tempfile::tempdir().unwrap();
+    let mut streams = vec![Lines { generation: 0, lines: 0 }; STREAMS];
+    for round in 0..5 {
+        let mut server = Server::start(dir.path());
+        for (n, state) in streams.iter_mut().enumerate() {
+            let answer = server.ask("GET", &format!("/{n}"), &[], b"");
+            // One request of each writer was on its way.
+            let found = [*state, state.next()].into_iter().find(|state| state.is(&answer));
+            *state =
+                found.unwrap_or_else(|| panic!("round {round}: /{n} has {} bytes, not {state:?}", answer.body.len()));
+        }
+        let (made, address) = (AtomicUsize::new(0), server.address);
+        thread::scope(|scope| {
+            for (writer, streams) in streams.chunks_mut(STREAMS / WRITERS).enumerate() {
+                let (made, mut client) = (&made, Client::new(address));
+                scope.spawn(move || {
+                    for n in (0..streams.len()).cycle() {
+                        let (path, state) = (format!("/{}", writer * (STREAMS / WRITERS) + n), &mut streams[n]);
+                        let text = state.next().text().split_off(state.text().len().min(state.next().text().len()));
+                        let (method, status) = match state.lines {
+                            0 => ("PUT", 201),
+                            Lines::MAX => ("DELETE", 204),
+                            _ => ("POST", 204),
+                        };
+                        let Some(answer) = client.ask(method, &path, &[TEXT], text.as_bytes()) else { return };
+                        assert_eq!(answer.status, status, "{method} {path}");
+                        *state = state.next();
+                        made.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            // The journal has 32 MiB.
+            while made.load(Ordering::Relaxed) < 1800 + 250 * round {
+                pause(Duration::from_millis(1));
+            }
+            server.kill();
+        });
+    }
 }
 
 /// Starts a server with a stream, and makes appends that are each a commit. Returns the segment with them.
@@ -213,7 +284,7 @@ fn headers_of_records_in_the_data_do_not_delay_the_start() {
     let mut server = Server::start(dir.path());
     server.ask("PUT", "/s", &[TEXT], b"");
     // Each says that a record of 1 MiB follows.
-    let header = [&(1_u32 << 20).to_le_bytes()[..], b"CRC ", &(1_u64 << 33).to_le_bytes(), b"\x01DS2"].concat();
+    let header = [&(1_u32 << 20).to_le_bytes()[..], b"CRC ", &(1_u64 << 33).to_le_bytes(), b"\x01DS3"].concat();
     let body = header.repeat((1 << 20) / HEADER);
     for _ in 0..7 {
         assert_eq!(server.ask("POST", "/s", &[TEXT], &body).status, 204);

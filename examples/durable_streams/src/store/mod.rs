@@ -1,15 +1,17 @@
 //! The streams of a directory.
 //!
-//! The base is a journal of its own, not `sse::log::disk::Disk`: appends are binary, a record must not be removed before
-//! it is applied to the file of its stream, and a commit into space that is already written needs no metadata sync.
+//! The base is a journal of its own, not `sse::log::disk::Disk`: appends are binary, a record must not be removed
+//! before it is applied to the file of its stream, and a commit into space that is already written needs no metadata
+//! sync.
 //!
 //! | name | contents |
 //! |---|---|
 //! | `lock` | nothing; locked while the store is open |
-//! | `journal-0`, `journal-1` | the segments of the journal, which take turns |
-//! | `snapshot` | all streams without their bytes, and the number of the first record that it does not cover |
+//! | `journal-0` to `journal-3` | the segments of the journal, which take turns |
+//! | `snapshot` | all streams without their bytes, and the number of the first record with bytes that are not in the files |
 //! | `data/ID` | the bytes of a stream; JSON has a comma and a line feed behind each message; the snapshot has the checksums |
 
+mod append;
 mod checkpoint;
 mod journal;
 mod record;
@@ -24,17 +26,21 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body_util::BodyExt;
 use millstream::body::FileBody;
 use millstream::fs;
 use quick_cache::sync::Cache;
 
+pub(crate) use append::{Append, Done};
 pub(crate) use journal::{Journal, Room};
-pub(crate) use record::{Expiry, Producer};
-pub(crate) use stream::{Append, Kind, Outcome, Part, Place, Stream, View, now};
+pub(crate) use record::{Expiry, Meta, Producer};
+pub(crate) use stream::{Kind, Stream, View, now};
 
+use crate::refusal::Refusal;
 use journal::Change;
-use record::{BLOCK, Meta, Record};
+use record::Record;
+use stream::{Part, Place};
 
 /// Files that are kept open for readers.
 const FILES_MAX: usize = 512;
@@ -61,15 +67,6 @@ struct Table {
     next_id: u64,
 }
 
-/// The result of a search for a path.
-#[derive(Debug)]
-pub(crate) enum Named {
-    Nothing,
-    /// A stream that was deleted, and whose forks need its bytes.
-    Deleted,
-    Stream(Arc<Stream>),
-}
-
 #[derive(Debug)]
 pub(crate) struct Fork {
     pub(crate) source: Arc<Stream>,
@@ -78,86 +75,65 @@ pub(crate) struct Fork {
     pub(crate) given: bool,
 }
 
-#[derive(Debug)]
-pub(crate) struct Create<'a> {
-    pub(crate) path: &'a str,
-    pub(crate) content_type: &'a str,
-    pub(crate) expiry: Expiry,
-    pub(crate) fork: Option<Fork>,
-    pub(crate) closed: bool,
-    pub(crate) data: &'a [u8],
-}
-
-#[derive(Debug)]
-pub(crate) enum Created {
-    /// A stream, and whether it is new.
-    Stream(Arc<Stream>, bool),
-    /// There is a stream with another configuration, or a deleted one.
-    Conflict,
-    SourceGone,
-    TooDeep,
-    TooMany,
-    DiskFull,
-}
-
 impl Store {
-    /// Returns the stream of a path. A stream that has expired is removed.
-    pub(crate) fn get(&self, path: &str) -> Named {
+    /// Returns the stream of a path. A stream that has expired is removed. `GONE` if it was deleted, and forks need it.
+    pub(crate) fn get(&self, path: &str) -> Result<Arc<Stream>, StatusCode> {
         let found = self.table.read().unwrap_or_else(PoisonError::into_inner).paths.get(path).cloned();
-        match found {
-            None => Named::Nothing,
-            Some(stream) if stream.state().queued.deleted => Named::Deleted,
-            Some(stream) if stream.is_expired(Instant::now()) => match self.delete(&stream) {
-                Some((_, true)) => Named::Deleted,
-                _ => Named::Nothing,
-            },
-            Some(stream) => Named::Stream(stream),
+        let stream = found.ok_or(StatusCode::NOT_FOUND)?;
+        if stream.state().queued.deleted {
+            return Err(StatusCode::GONE);
         }
+        if stream.is_expired(Instant::now()) {
+            let is_needed = self.delete(&stream).is_some_and(|(_, is_needed)| is_needed);
+            return Err(if is_needed { StatusCode::GONE } else { StatusCode::NOT_FOUND });
+        }
+        Ok(stream)
     }
 
-    /// Creates a stream, or finds the one that was created by the same request.
-    pub(crate) fn create(&self, create: &Create<'_>, room: Room) -> Created {
-        if let Named::Deleted = self.get(create.path) {
-            return Created::Conflict;
-        }
+    /// Creates a stream with its first data, or finds the one that was created by the same request. Returns whether it
+    /// is new.
+    pub(crate) fn create(
+        &self,
+        mut meta: Meta,
+        fork: Option<Fork>,
+        append: &Append<'_>,
+        room: Option<Room>,
+    ) -> Result<(Arc<Stream>, bool), Refusal> {
+        // An expired one makes room.
+        let _ = self.get(&meta.path);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stream) = table.paths.get(create.path) {
-            let is_same = create.describes(stream);
-            return if is_same { Created::Stream(Arc::clone(stream), false) } else { Created::Conflict };
+        if let Some(stream) = table.paths.get(&meta.path) {
+            let origin = |meta: &Meta| Some((meta.origin?.0, fork.as_ref()?.given.then_some(meta.origin?.1)));
+            let Meta { content_type, expiry, .. } = &stream.meta;
+            let is_same = stream.meta.origin.is_some() == fork.is_some() && origin(&stream.meta) == origin(&meta);
+            let is_same = is_same && *content_type == meta.content_type && *expiry == meta.expiry;
+            let queued = &stream.state().queued;
+            return match is_same && !queued.deleted && queued.closed == append.close {
+                true => Ok((Arc::clone(stream), false)),
+                false => Err(Refusal::conflict("there is another stream with this path")),
+            };
         }
-        let parent = create.fork.as_ref().map(|fork| Arc::clone(&fork.source));
+        let parent = fork.map(|fork| fork.source);
         if parent.as_ref().is_some_and(|parent| parent.state().queued.deleted) {
-            return Created::SourceGone;
+            return Err(Refusal::conflict("the source was deleted"));
         }
         let sources = std::iter::successors(parent.as_ref(), |stream| stream.parent.as_ref());
         if sources.count() > DEPTH_MAX {
-            return Created::TooDeep;
+            return Err(Refusal::bad("the fork has too many sources of sources"));
         }
         if table.paths.len() >= self.streams_max {
-            return Created::TooMany;
+            return Err(Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "the server has its maximum of streams"));
         }
-        if self.journal.is_stalled() {
-            return Created::DiskFull;
-        }
-        let meta = Meta {
-            id: table.next_id,
-            path: create.path.into(),
-            content_type: create.content_type.into(),
-            expiry: create.expiry,
-            origin: create.fork.as_ref().map(|fork| (fork.source.meta.id, fork.at)),
-        };
+        let room = room.ok_or_else(Refusal::disk_full)?;
+        meta.id = table.next_id;
         let stream = Arc::new(Stream::new(meta, parent));
-        let (data, closed) = (create.data, create.closed);
-        {
-            let record = Record::Create { meta: stream.meta.clone(), closed };
-            let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: closed, _room: Some(room) };
-            let number = self.journal.push(&record, data, change);
-            let append = Append { content_type: "", data, close: closed, seq: None, producer: None };
-            stream.apply(&mut stream.state().queued, &append, number);
-            stream.set_born(number);
-        }
+        let record = Record::Create { meta: stream.meta.clone(), closed: append.close };
+        let change = |data| Change::Data { stream: Arc::clone(&stream), data, close: append.close, _room: room };
+        let number = self.journal.push(&record, append.data, change);
+        stream.apply(&mut stream.state().queued, append, number);
+        stream.set_born(number);
         table.insert(Arc::clone(&stream));
-        Created::Stream(stream, true)
+        Ok((stream, true))
     }
 
     /// Deletes a stream. Returns the number of the record, and whether forks still need the bytes; `None` if it is
@@ -173,38 +149,36 @@ impl Store {
         let needed = removed.is_empty();
         let number = self.journal.push(&record, b"", |_| Change::Removed(removed));
         state.queued.last = number;
-        drop(state);
-        stream.changed.notify_waiters();
+        state.live = None;
         Some((number, needed))
     }
 
-    /// Reads the first bytes of a part, to the end of a block at most, and removes them from it.
+    /// Returns some bytes between two positions, at least one: from memory, or those in a block of a file.
     ///
-    /// Fails if the block does not have the bytes that were appended.
-    pub(crate) async fn read(&self, part: &mut Part) -> io::Result<Vec<Bytes>> {
-        let mut at = part.range.start / BLOCK * BLOCK;
-        let block = at..part.file_len.min(at + BLOCK);
-        let wanted = part.range.start..block.end.min(part.range.end);
-        let file = self.file(part.id, block.end).await.map_err(io::Error::other)?;
+    /// Fails if the block does not have the bytes that were appended, or the stream was deleted.
+    pub(crate) async fn read(&self, stream: &Stream, at: u64, end: u64) -> io::Result<Vec<Bytes>> {
+        let Part { id, block, range, sum } = match stream.find(at, end) {
+            Place::Memory(bytes) if bytes.is_empty() => return Err(io::ErrorKind::NotFound.into()),
+            Place::Memory(bytes) => return Ok(vec![bytes]),
+            Place::File(part) => part,
+        };
+        let file = self.file(id, block.end).await.map_err(io::Error::other)?;
         // The frames are slices of the mapped file, so no copy is in memory.
         let mut body = FileBody::new(&file, block.clone()).map_err(io::Error::other)?;
-        let (mut read, mut sum) = (Vec::new(), 0);
+        let (mut read, mut found, mut at) = (Vec::new(), 0, block.start);
         while let Some(frame) = body.frame().await {
             let Ok(bytes) = frame?.into_data() else { continue };
-            sum = crc32c::crc32c_append(sum, &bytes);
+            found = crc32c::crc32c_append(found, &bytes);
             let end = at + bytes.len() as u64;
             let place = |position: u64| (position.clamp(at, end) - at) as usize;
-            let slice = bytes.slice(place(wanted.start)..place(wanted.end));
-            if !slice.is_empty() {
-                read.push(slice);
-            }
+            read.push(bytes.slice(place(range.start)..place(range.end)));
             at = end;
         }
-        if part.sums.pop_front() != Some(sum) {
+        if found != sum {
             let text = format!("{}: bytes {block:?} are damaged", file.path().display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        part.range.start = wanted.end;
+        read.retain(|bytes| !bytes.is_empty());
         Ok(read)
     }
 
@@ -223,31 +197,19 @@ impl Store {
         self.table.read().unwrap_or_else(PoisonError::into_inner).paths.values().cloned().collect()
     }
 
-    /// Removes expired streams.
+    /// Removes expired streams, and hubs without readers.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
-        for stream in self.all().iter().filter(|stream| stream.is_expired(now)) {
-            self.delete(stream);
+        for stream in self.all() {
+            stream.sweep();
+            if stream.is_expired(now) {
+                self.delete(&stream);
+            }
         }
     }
 
     pub(crate) fn streams(&self) -> usize {
         self.table.read().unwrap_or_else(PoisonError::into_inner).paths.len()
-    }
-}
-
-impl Create<'_> {
-    fn describes(&self, stream: &Stream) -> bool {
-        let is_fork = match (&self.fork, stream.meta.origin) {
-            (None, None) => true,
-            (Some(fork), Some((id, at))) => fork.source.meta.id == id && (!fork.given || fork.at == at),
-            _ => false,
-        };
-        let Meta { content_type, expiry, .. } = &stream.meta;
-        is_fork
-            && **content_type == *self.content_type
-            && *expiry == self.expiry
-            && stream.state().queued.closed == self.closed
     }
 }
 

@@ -6,21 +6,21 @@
 //! | 4 to 7 | CRC32C of all other bytes, begun with a part of the salt of the store |
 //! | 8 to 15 | number of the record |
 //! | 16 | 1 if the record is the first of its commit |
-//! | 17 to 19 | the mark: `DS2`, combined with the rest of the salt |
+//! | 17 to 19 | the mark: `DS3`, combined with the rest of the salt |
 //! | from 20 | the [`Record`] as postcard writes it, then the data |
 //!
-//! Clients do not know the salt. So what they append is not taken for a record, and not even for a header, whose checksum
-//! would have to be computed.
+//! Clients do not know the salt. So what they append is not taken for a record, and not even for a header, whose
+//! checksum would have to be computed.
 
 use std::collections::HashMap;
 
 use bytes::{BufMut, BytesMut};
+use memchr::memmem;
 use serde::{Deserialize, Serialize};
 
 const HEADER: usize = 20;
 /// The version of the format. The snapshot begins with it, because its salt is 0.
-const MAGIC: [u8; 3] = *b"DS2";
-const OLD: [u8; 3] = *b"DS1";
+const MAGIC: [u8; 3] = *b"DS3";
 /// Bytes of a file that have a checksum of their own.
 pub(crate) const BLOCK: u64 = 256 << 10;
 
@@ -57,6 +57,8 @@ pub(crate) struct Producer<'a> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Saved {
     pub(crate) len: u64,
+    /// End of the bytes in its file. The others are in the journal.
+    pub(crate) written: u64,
     /// Checksums of the blocks of its file; see [`sum`].
     pub(crate) sums: Vec<u32>,
     /// Number of the last record about the stream.
@@ -148,13 +150,14 @@ pub(crate) fn decode(bytes: &[u8], salt: u64) -> Option<Found<'_>> {
 /// Returns whether a record is anywhere in the bytes that proves that `number` was synced.
 pub(crate) fn has_later(bytes: &[u8], number: u64, salt: u64) -> bool {
     let mark = mark(salt);
-    let mut marks = bytes.windows(3).enumerate().skip(17).filter(|(_, window)| *window == mark);
-    marks.any(|(at, _)| decode(&bytes[at - 17..], salt).is_some_and(|found| found.first && found.number > number))
+    let starts = memmem::find_iter(bytes, &mark).filter_map(|at| at.checked_sub(17));
+    let mut records = starts.filter_map(|start| decode(&bytes[start..], salt));
+    records.any(|found| found.first && found.number > number)
 }
 
 /// Returns whether a snapshot has an earlier format.
 pub(crate) fn is_old(snapshot: &[u8]) -> bool {
-    snapshot.get(17..HEADER) == Some(&OLD)
+    snapshot.get(17..HEADER).is_some_and(|mark| mark[..2] == MAGIC[..2] && mark[2] < MAGIC[2])
 }
 
 fn mark(salt: u64) -> [u8; 3] {

@@ -7,18 +7,19 @@
 //! The opening makes a checkpoint, and the journal begins anew. Without space for the checkpoint it continues behind the
 //! records that were found, so that streams can be read and deleted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
 use quick_cache::sync::Cache;
 
-use super::journal::{self, JUMP, Journal, Position, file_len};
-use super::record::{self, Meta, Record, has_later};
-use super::stream::{Append, Stream};
+use super::append::Append;
+use super::journal::{self, JUMP, Journal, SEGMENTS, file_len};
+use super::record::{self, Found, Meta, Record, has_later};
+use super::stream::Stream;
 use super::{FILES_MAX, Store, Table, at, data_path, segment_path};
 
 #[derive(Debug, Default)]
@@ -28,22 +29,24 @@ struct Recovery {
     /// The number that follows.
     next: u64,
     salt: u64,
-    /// The first number that the snapshot does not cover.
+    /// The first number that the snapshot does not cover, and the first id that it does not know.
     covered: u64,
-    /// The end of the last segment.
-    end: Option<Position>,
+    new_id: u64,
+    /// The segments with the numbers of their first records, and the end of the last one.
+    segments: VecDeque<(usize, u64)>,
+    end: u64,
 }
 
 impl Store {
-    /// Opens the store in a directory, which is created if it does not exist. Returns where its journal begins.
-    pub(crate) async fn open(dir: &Path, segment: u64, streams_max: usize) -> io::Result<(Arc<Self>, Position)> {
+    /// Opens the store in a directory, which is created if it does not exist. Returns the end of the last segment.
+    pub(crate) async fn open(dir: &Path, segment: u64, streams_max: usize) -> io::Result<(Arc<Self>, u64)> {
         fs::create_dir_all(dir.join("data")).map_err(at(dir))?;
         let lock = File::create(dir.join("lock")).map_err(at(dir))?;
         let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         let used = |_| io::Error::other(format!("{}: another process has it open", dir.display()));
         rustix::fs::flock(&lock, operation).map_err(used)?;
         let data = File::open(dir.join("data")).map_err(at(dir))?;
-        let Recovery { table, next, salt, covered, end, .. } = recover(dir)?;
+        let Recovery { table, next, salt, covered, segments, end, .. } = recover(dir)?;
         let store = Arc::new(Self {
             journal: Journal::new(next + JUMP, segment, salt),
             dir: dir.to_owned(),
@@ -53,18 +56,19 @@ impl Store {
             data,
             _lock: lock,
         });
-        // From here on, the snapshot has a number that no earlier process has reached, and the journal may be lost. The
-        // files may be unsynced if an earlier process died, also files without a record in the journal.
-        let mut all = store.all().iter().map(|stream| stream.meta.id).collect();
-        let Err(e) = store.checkpoint(&mut all).await else {
+        // From here on, the snapshot has a number that no earlier process has reached, and the journal may be lost.
+        let Err(e) = store.write(Vec::new(), u64::MAX).await else {
             journal::prepare(dir, segment).map_err(at(dir))?;
-            return Ok((store, Position::NEW));
+            return Ok((store, u64::MAX));
         };
         let is_whole = |index| fs::metadata(segment_path(dir, index)).is_ok_and(|file| file.len() == file_len(segment));
-        let Some(end) = end.filter(|_| is_whole(0) && is_whole(1)) else { return Err(e) };
+        if segments.is_empty() || !(0..SEGMENTS).all(is_whole) {
+            return Err(e);
+        }
+        let end = store.journal.continue_in(dir, segments, end).map_err(at(dir))?;
         store.journal.cover(covered);
         store.journal.refuse(&e);
-        Ok((Arc::clone(&store), end.resume(dir, &store.journal).map_err(at(dir))?))
+        Ok((store, end))
     }
 }
 
@@ -85,29 +89,31 @@ fn recover(dir: &Path) -> io::Result<Recovery> {
         }
         Err(e) => return Err(at(&path)(e)),
     }
-    recovery.covered = recovery.next;
-    let (mut segments, mut unread) = (Vec::new(), Vec::new());
-    for index in 0..2 {
-        let path = segment_path(dir, index);
-        let Ok(bytes) = fs::read(&path) else { continue };
-        if let Some(record::Found { number, record: Record::Begin { .. }, .. }) = record::decode(&bytes, recovery.salt)
-        {
-            segments.push((number, index, path, bytes));
-        } else {
-            unread.push((path, bytes));
-        }
+    (recovery.covered, recovery.new_id) = (recovery.next, recovery.table.next_id);
+    let mut segments = Vec::new();
+    for (index, path) in (0..SEGMENTS).map(|index| (index, segment_path(dir, index))).filter(|(_, path)| path.exists())
+    {
+        let mut head = Vec::new();
+        File::open(&path).and_then(|file| file.take(64).read_to_end(&mut head)).map_err(at(&path))?;
+        let begin = record::decode(&head, recovery.salt).filter(|found| matches!(found.record, Record::Begin { .. }));
+        let began = begin.map(|found| found.number);
+        segments.push((began.is_none(), began, index, path));
     }
-    segments.sort_unstable_by_key(|&(number, ..)| number);
-    for (began, index, path, bytes) in segments {
-        if began > recovery.next {
-            return Err(damaged(&path, &format!("the records from {} on are missing", recovery.next)));
-        }
-        let end = recovery.segment(&path, &bytes, began)?;
-        recovery.end = Some(Position { index, end, began });
-    }
-    for (path, bytes) in &unread {
-        if has_later(bytes, recovery.next, recovery.salt) {
-            return Err(damaged(path, "its first record is damaged, and appends behind it were confirmed"));
+    segments.sort_unstable();
+    for (_, began, index, path) in segments {
+        let bytes = fs::read(&path).map_err(at(&path))?;
+        match began {
+            Some(began) if began > recovery.next => {
+                return Err(damaged(&path, &format!("the records from {} on are missing", recovery.next)));
+            }
+            Some(began) => {
+                recovery.end = recovery.segment(&path, &bytes, began)?;
+                recovery.segments.push_back((index, began));
+            }
+            None if has_later(&bytes, recovery.next, recovery.salt) => {
+                return Err(damaged(&path, "its first record is damaged, and appends behind it were confirmed"));
+            }
+            None => {}
         }
     }
     recovery.files(dir)?;
@@ -177,16 +183,17 @@ impl Recovery {
         Ok(at as u64)
     }
 
-    fn apply(&mut self, found: &record::Found<'_>) -> Option<()> {
+    fn apply(&mut self, found: &Found<'_>) -> Option<()> {
         let data = found.data;
         match found.record {
             Record::Create { ref meta, closed } => {
-                if self.ids.contains_key(&meta.id) {
-                    return Some(());
-                }
-                let stream = self.create(meta.clone())?;
-                let (content_type, seq, producer) = (&*meta.content_type, None, None);
-                let append = Append { content_type, data, close: closed, seq, producer };
+                let stream = match self.ids.get(&meta.id).cloned() {
+                    Some(stream) => stream,
+                    // It was deleted before the snapshot was made.
+                    None if meta.id < self.new_id => return Some(()),
+                    None => self.create(meta.clone())?,
+                };
+                let append = Append { content_type: "", data, close: closed, seq: None, producer: None };
                 stream.replay(stream.base(), &append, found.number)
             }
             Record::Append { id, at, close, seq, producer } => {
@@ -196,10 +203,12 @@ impl Recovery {
             }
             Record::Delete { id } => {
                 let Some(stream) = self.ids.get(&id).cloned() else { return Some(()) };
-                if !std::mem::replace(&mut stream.state().queued.deleted, true) {
-                    for removed in self.table.remove(&stream, |source| source.state().queued.deleted) {
-                        self.ids.remove(&removed.meta.id);
-                    }
+                let mut state = stream.state();
+                state.queued.deleted = true;
+                state.queued.last = state.queued.last.max(found.number);
+                drop(state);
+                for removed in self.table.remove(&stream, |source| source.state().queued.deleted) {
+                    self.ids.remove(&removed.meta.id);
                 }
                 Some(())
             }
@@ -207,8 +216,11 @@ impl Recovery {
         }
     }
 
-    /// Checks that the files have the bytes that the snapshot says, and removes files of no stream.
+    /// Checks that the journal and the files have the bytes that the snapshot says, and removes files of no stream.
     fn files(&self, dir: &Path) -> io::Result<()> {
+        if let Some(stream) = self.ids.values().find(|stream| !stream.is_whole()) {
+            return Err(damaged(dir, &format!("bytes of {} are missing in the journal", stream.meta.path)));
+        }
         for stream in self.ids.values().filter(|stream| stream.file_len() > 0) {
             let path = data_path(dir, stream.meta.id);
             let (len, needed) = (fs::metadata(&path).map_err(at(&path))?.len(), stream.file_len());

@@ -3,26 +3,26 @@
 //! An append is decided and added to the journal under the lock of its stream. It becomes visible when it is on the
 //! disk. Until a checkpoint or a flush its bytes are kept in `tail`, so memory is bounded by the journal.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::sync::Notify;
+use millstream::sse::log::Sink;
 
+use super::append::{Append, Done, decide};
 use super::journal::{Change, Journal, Room, lock};
 use super::record::{BLOCK, Expiry, Meta, Producer, Record, Saved, sum};
-use crate::json;
-
-/// Producers that a stream remembers.
-const PRODUCERS_MAX: usize = 10_000;
+use crate::live::Live;
+use crate::refusal::Refusal;
 
 /// A longer tail is written into the file before the next checkpoint.
 const TAIL_MAX: usize = 256 << 10;
 /// Bytes that are written into a file at a time.
 const WRITE_MAX: usize = 1 << 20;
+/// Bytes that are copied from memory at a time.
+const COPY_MAX: usize = 256 << 10;
 
 /// How the bytes of a stream are framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,6 @@ pub(crate) struct Stream {
     pub(crate) kind: Kind,
     /// The source of a fork.
     pub(crate) parent: Option<Arc<Self>>,
-    /// Notified when the visible end has moved, or the stream was closed or removed.
-    pub(crate) changed: Notify,
     state: Mutex<State>,
     created: Instant,
     /// Milliseconds from then to the last use. The wall clock may be set.
@@ -56,10 +54,10 @@ pub(crate) struct State {
     shown: u64,
     sealed: bool,
     purged: bool,
-    /// End of the bytes in the file, and their checksums; `tail` follows it.
-    written: u64,
-    sums: Vec<u32>,
+    /// The visible bytes that are not in the file, and the number of a record that is not behind their first one.
     tail: BytesMut,
+    first: u64,
+    pub(super) live: Option<Live>,
 }
 
 /// The state that readers see.
@@ -77,55 +75,14 @@ pub(crate) enum Place {
     File(Part),
 }
 
-/// A range of the file of a stream.
+/// A range of a block of the file of a stream.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) id: u64,
     pub(crate) range: Range<u64>,
-    /// Length of the file, as far as the checksums go.
-    pub(crate) file_len: u64,
-    /// Of the blocks with the range.
-    pub(crate) sums: VecDeque<u32>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Append<'a> {
-    pub(crate) content_type: &'a str,
-    pub(crate) data: &'a [u8],
-    pub(crate) close: bool,
-    pub(crate) seq: Option<&'a str>,
-    pub(crate) producer: Option<Producer<'a>>,
-}
-
-impl Append<'_> {
-    /// Returns the length of its record, without numbers.
-    pub(crate) fn len(&self) -> usize {
-        self.data.len() + self.seq.map_or(0, str::len) + self.producer.map_or(0, |producer| producer.id.len())
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// `seq` is the last one of the producer.
-    Done {
-        end: u64,
-        closed: bool,
-        seq: Option<u64>,
-        duplicate: bool,
-    },
-    Closed {
-        end: u64,
-    },
-    Deleted,
-    OtherType,
-    OldSeq,
-    StaleEpoch(u64),
-    EpochWithoutZero,
-    Gap {
-        expected: u64,
-    },
-    TooManyProducers,
-    DiskFull,
+    /// The block, as far as its checksum goes.
+    pub(crate) block: Range<u64>,
+    pub(crate) sum: u32,
 }
 
 pub(crate) fn now() -> i64 {
@@ -140,10 +97,10 @@ impl Stream {
             _ => Kind::Binary,
         };
         let base = meta.origin.map_or(0, |(_, at)| at);
-        let queued = Saved { len: base, ..Saved::default() };
-        let state = State { queued, shown: base, written: base, ..State::default() };
+        let queued = Saved { len: base, written: base, ..Saved::default() };
+        let state = State { queued, shown: base, ..State::default() };
         let (created, used, born) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(0));
-        Self { meta, kind, parent, changed: Notify::new(), state: Mutex::new(state), created, used, born }
+        Self { meta, kind, parent, state: Mutex::new(state), created, used, born }
     }
 
     /// Returns the position of the first byte of its own.
@@ -189,33 +146,44 @@ impl Stream {
     }
 
     /// Decides about an append and adds it to the journal. Returns the number of the record after which the outcome
-    /// may be told.
-    pub(crate) fn append(self: &Arc<Self>, journal: &Journal, append: &Append<'_>, room: Room) -> (Outcome, u64) {
+    /// may be told: also a refusal may depend on one that is not yet on the disk.
+    pub(crate) fn append(
+        self: &Arc<Self>,
+        journal: &Journal,
+        append: &Append<'_>,
+        room: Option<Room>,
+    ) -> (Result<Done, Refusal>, u64) {
         let mut state = self.state();
-        if let Some(outcome) = refuse(&state.queued, &self.meta, append) {
-            return (outcome, state.queued.last);
-        }
-        if journal.is_stalled() {
-            return (Outcome::DiskFull, 0);
-        }
+        let room = match (decide(&state.queued, &self.meta, append).transpose(), room) {
+            (Some(outcome), _) => return (outcome, state.queued.last),
+            (None, None) => return (Err(Refusal::disk_full()), 0),
+            (None, Some(room)) => room,
+        };
         let Append { data, close, seq, producer, .. } = *append;
         let record = Record::Append { id: self.meta.id, at: state.queued.len, close, seq, producer };
-        let change = |data| Change::Data { stream: Arc::clone(self), data, close, _room: Some(room) };
+        let change = |data| Change::Data { stream: Arc::clone(self), data, close, _room: room };
         let number = journal.push(&record, data, change);
         self.apply(&mut state.queued, append, number);
         let seq = producer.map(|producer| producer.seq);
-        (Outcome::Done { end: state.queued.len, closed: close, seq, duplicate: false }, number)
+        (Ok(Done { end: state.queued.len, closed: close, seq, duplicate: false }), number)
     }
 
     /// Makes bytes visible that are on the disk. Returns whether the tail has just become long.
-    pub(crate) fn publish(&self, data: &[u8], close: bool) -> bool {
+    pub(crate) fn publish(&self, data: &[u8], close: bool, number: u64) -> bool {
         let mut state = self.state();
         let before = state.tail.len();
+        if before == 0 {
+            state.first = number;
+        }
         state.shown += data.len() as u64;
         state.sealed |= close;
         state.tail.extend_from_slice(data);
-        drop(state);
-        self.changed.notify_waiters();
+        if let Some(live) = &state.live {
+            live.deliver(self.kind, state.shown, data, close);
+        }
+        if close {
+            state.live = None;
+        }
         before < TAIL_MAX && before + data.len() >= TAIL_MAX
     }
 
@@ -224,23 +192,58 @@ impl Stream {
         let mut state = self.state();
         state.purged = true;
         state.tail = BytesMut::new();
-        drop(state);
-        self.changed.notify_waiters();
+        state.live = None;
+    }
+
+    /// Passes the hub of the readers to `follow`, unless no more appends will be visible.
+    pub(crate) fn live<T>(&self, follow: impl FnOnce(&mut Option<Live>) -> T) -> Option<T> {
+        let mut state = self.state();
+        let is_over = state.sealed || state.purged || state.queued.deleted;
+        (!is_over).then(|| follow(&mut state.live))
+    }
+
+    /// Begins to give appends to the hub.
+    pub(crate) fn begin_live(&self, sink: &Sink) {
+        let mut state = self.state();
+        let State { live, shown, .. } = &mut *state;
+        if let Some(live) = live {
+            sink.start(Some(&shown.to_string()));
+            live.sink = Some(sink.clone());
+        }
+    }
+
+    /// Ends the hub and its readers.
+    pub(crate) fn end_live(&self) {
+        self.state().live = None;
+    }
+
+    /// Drops a hub without readers.
+    pub(crate) fn sweep(&self) {
+        self.state().live.take_if(|live| !live.is_read());
     }
 
     /// Replays an append. Returns `None` if it does not continue the stream.
     pub(crate) fn replay(&self, at: u64, append: &Append<'_>, number: u64) -> Option<()> {
         let mut state = self.state();
-        if number <= state.queued.last {
-            return Some(());
+        if number > state.queued.last {
+            if at != state.queued.len || state.queued.closed {
+                return None;
+            }
+            self.apply(&mut state.queued, append, number);
         }
-        if at != state.queued.len || state.queued.closed {
-            return None;
-        }
-        self.apply(&mut state.queued, append, number);
+        // What is before the end is in the file. A stream that was deleted while the snapshot was made may have lost bytes.
+        let (shown, closed, deleted) = (state.shown, state.queued.closed, state.queued.deleted);
         drop(state);
-        self.publish(append.data, append.close);
-        Some(())
+        if at == shown {
+            self.publish(append.data, closed, number);
+        }
+        (at <= shown || deleted).then_some(())
+    }
+
+    /// Returns the number of a record, before which none has bytes that are not in the file.
+    pub(crate) fn first(&self) -> u64 {
+        let state = self.state();
+        if state.tail.is_empty() { u64::MAX } else { state.first }
     }
 
     /// Returns bytes that the file does not have, without the first `skip` of them, and their place in it.
@@ -248,57 +251,59 @@ impl Stream {
         let state = self.state();
         let rest = state.tail.get(skip..).filter(|rest| !rest.is_empty())?;
         let bytes = Bytes::copy_from_slice(&rest[..rest.len().min(WRITE_MAX)]);
-        Some((state.written - self.base() + skip as u64, bytes))
+        Some((state.queued.written - self.base() + skip as u64, bytes))
     }
 
-    /// Takes the first bytes of the tail for written. They end where an append ends.
-    pub(crate) fn wrote(&self, len: usize) {
-        let mut state = self.state();
-        let state = &mut *state;
-        if !state.purged {
-            sum(&mut state.sums, state.written - self.base(), &state.tail[..len]);
-            state.written += len as u64;
-            state.tail.advance(len);
-            if state.tail.is_empty() {
-                state.tail = BytesMut::new();
-            }
+    /// Takes the first bytes of the tail for written. They end where an append ends, and have the records before `next`.
+    pub(crate) fn wrote(&self, len: usize, next: u64) {
+        let State { queued, purged: false, tail, first, .. } = &mut *self.state() else { return };
+        sum(&mut queued.sums, queued.written - self.base(), &tail[..len]);
+        queued.written += len as u64;
+        *first = next;
+        tail.advance(len);
+        if tail.is_empty() {
+            *tail = BytesMut::new();
         }
     }
 
-    /// Finds bytes between two positions: some or all of them. At most about `max` are copied from memory, and a message
-    /// of JSON as a whole. A fork has the bytes before its base from its source.
-    pub(crate) fn find(&self, at: u64, mut end: u64, max: usize) -> Place {
+    /// Finds bytes between two positions, or the first of them. Those in memory are copied, a few at a time. A fork has the
+    /// bytes before its base from its source.
+    pub(crate) fn find(&self, at: u64, mut end: u64) -> Place {
         let mut stream = self;
         while let (Some(parent), true) = (&stream.parent, at < stream.base()) {
             end = end.min(stream.base());
             stream = parent;
         }
-        let state = stream.state();
-        if at < state.written {
-            let range = at - stream.base()..end.min(state.written) - stream.base();
-            let blocks = (range.start / BLOCK) as usize..range.end.div_ceil(BLOCK) as usize;
-            let sums = state.sums[blocks].iter().copied().collect();
-            return Place::File(Part { id: stream.meta.id, range, file_len: state.written - stream.base(), sums });
+        let State { queued: Saved { written, sums, .. }, tail, .. } = &*stream.state();
+        if at < *written {
+            let (start, len) = (at - stream.base(), written - stream.base());
+            let begin = start / BLOCK * BLOCK;
+            let block = begin..len.min(begin + BLOCK);
+            let range = start..block.end.min(end - stream.base());
+            return Place::File(Part { id: stream.meta.id, range, block, sum: sums[(begin / BLOCK) as usize] });
         }
-        let from = usize::try_from(at - state.written).unwrap_or(usize::MAX).min(state.tail.len());
-        let until = usize::try_from(end - state.written).unwrap_or(usize::MAX).min(state.tail.len());
-        let found = &state.tail[from..until];
-        Place::Memory(Bytes::copy_from_slice(&found[..json::cut(stream.kind, found, max).unwrap_or(found.len())]))
+        let place = |at: u64| usize::try_from(at - written).unwrap_or(usize::MAX).min(tail.len());
+        let (from, until) = (place(at), place(end));
+        Place::Memory(Bytes::copy_from_slice(&tail[from..until.min(from + COPY_MAX)]))
     }
 
-    /// Takes the state from a snapshot. Everything up to its end is in the file.
+    /// Takes the state from a snapshot. Its last bytes may be in the journal.
     pub(crate) fn restore(&self, queued: Saved) {
-        let (len, sealed, sums) = (queued.len, queued.closed, queued.sums.clone());
-        *self.state() = State { queued, shown: len, sealed, written: len, sums, ..State::default() };
+        *self.state() = State { shown: queued.written, sealed: queued.closed, queued, ..State::default() };
     }
 
     /// Returns the length that the file must have.
     pub(crate) fn file_len(&self) -> u64 {
-        self.state().written - self.base()
+        self.state().queued.written - self.base()
+    }
+
+    /// Returns whether its bytes were found.
+    pub(crate) fn is_whole(&self) -> bool {
+        let state = self.state();
+        state.shown == state.queued.len
     }
 
     pub(crate) fn apply(&self, queued: &mut Saved, append: &Append<'_>, number: u64) {
-        sum(&mut queued.sums, queued.len - self.base(), append.data);
         queued.len += append.data.len() as u64;
         queued.last = number;
         if let Some(seq) = append.seq {
@@ -315,44 +320,6 @@ impl Stream {
             queued.closer = append.producer.map(|Producer { id, epoch, seq }| (id.into(), epoch, seq));
         }
     }
-}
-
-/// Returns the outcome of an append that adds nothing.
-fn refuse(queued: &Saved, meta: &Meta, append: &Append<'_>) -> Option<Outcome> {
-    let Append { content_type, data, close, seq, producer } = *append;
-    if queued.deleted {
-        return Some(Outcome::Deleted);
-    }
-    let known = producer.and_then(|producer| queued.producers.get(producer.id)).copied();
-    let stale = producer.zip(known).filter(|(producer, (epoch, _))| producer.epoch < *epoch);
-    let duplicate = |last| Outcome::Done { end: queued.len, closed: queued.closed, seq: last, duplicate: true };
-    if queued.closed {
-        let closer = queued.closer.as_ref().map(|(id, epoch, seq)| Producer { id, epoch: *epoch, seq: *seq });
-        return Some(match (producer, stale) {
-            (Some(producer), _) if Some(producer) == closer => duplicate(Some(producer.seq)),
-            (None, _) if close && data.is_empty() => duplicate(None),
-            (_, Some((_, (epoch, _)))) => Outcome::StaleEpoch(epoch),
-            _ => Outcome::Closed { end: queued.len },
-        });
-    }
-    if !data.is_empty() && content_type != &*meta.content_type {
-        return Some(Outcome::OtherType);
-    }
-    if let Some((_, (epoch, _))) = stale {
-        return Some(Outcome::StaleEpoch(epoch));
-    }
-    match (producer, known) {
-        (Some(p), Some((epoch, _))) if p.epoch > epoch && p.seq != 0 => return Some(Outcome::EpochWithoutZero),
-        (Some(p), Some((epoch, last))) if p.epoch == epoch && p.seq <= last => return Some(duplicate(Some(last))),
-        (Some(p), Some((epoch, last))) if p.epoch == epoch && p.seq > last + 1 => {
-            return Some(Outcome::Gap { expected: last + 1 });
-        }
-        (Some(p), None) if p.seq != 0 => return Some(Outcome::Gap { expected: 0 }),
-        (Some(_), None) if queued.producers.len() >= PRODUCERS_MAX => return Some(Outcome::TooManyProducers),
-        _ => {}
-    }
-    // Bytes are compared, as the protocol says.
-    seq.is_some_and(|seq| queued.seq.as_deref().is_some_and(|last| seq <= last)).then_some(Outcome::OldSeq)
 }
 
 #[cfg(test)]
