@@ -226,11 +226,12 @@ impl Session {
         self.drained_from().saturating_add(self.world.terms.deadline)
     }
 
-    /// Returns when the server may cut off what was asked for at `began`: at the deadline, or if it is taken too slowly.
-    fn cut_from(&self, began: u64) -> u64 {
+    /// Returns when the server may cut off what is in progress: at the deadline, or if it is taken too slowly, which may have
+    /// begun with an earlier request.
+    fn cut_from(&self) -> u64 {
         let stalls = |since: u64| since + 2 * self.line.shortest + self.world.terms.write_stall;
         let held = self.state().held_since.map_or(NEVER, stalls);
-        self.deadline().min(held).min(if self.line.is_able { NEVER } else { stalls(began) })
+        self.deadline().min(held).min(if self.line.is_able { NEVER } else { stalls(self.accepted_at) })
     }
 
     /// Returns when the server may answer that the body of a request is late.
@@ -255,7 +256,7 @@ impl Session {
             let arrives = self.line.is_able && asked.began + self.time_for_all() < closes;
             if arrives { NEVER } else { closes + self.line.shortest }
         });
-        goes_from.min(unknown).min(self.cut_from(asked.began))
+        goes_from.min(unknown).min(self.cut_from())
     }
 
     /// Records that a request was not answered, or not to its end.
@@ -393,7 +394,7 @@ impl Session {
             let is_truncated = |error: &h2::Error| error.get_io().is_some_and(|error| error.kind() == EOF);
             socket.is_reset() && !socket.has_ended() || ended.as_ref().is_err_and(is_truncated) && socket.is_sealed()
         };
-        let cut_from = self.cut_from(self.accepted_at);
+        let cut_from = self.cut_from();
         // An idle client that is far away is not waited for.
         let from = cut_from.min(idle).min(goes_from).min(if is_cut { NEVER } else { self.drained_from() });
         let is_right = match ended {
