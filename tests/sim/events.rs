@@ -3,22 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream::sse::{Event, Hub};
+use millstream::sse::{Event, Hub, LagPolicy};
 use testkit::sim::{Dice, Ended};
 use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::client::Talk;
+use crate::decode::{Decoder, Form};
 use crate::owed::Asked;
 use crate::world::World;
 
 /// Time between a send and its arrival, besides that over the link.
 const LATE: u64 = 50;
-/// Longest time without a byte: the period of comments.
-const SILENT: u64 = 15_000;
+/// Time by which a stream may end late at its age.
+const AGED: u64 = 2_000;
 /// Bytes of the events in the largest ring, and more.
-const RING: usize = 300 << 10;
+const RING: usize = 500 << 10;
 /// What a stream ends with.
 const RETRY: &str = "retry: 2000\n\n";
+/// One byte more than the longest id.
+const TOO_LONG: usize = 1_025;
 
 /// What a client has seen of the events, in all of its connections.
 #[derive(Debug, Default)]
@@ -27,6 +30,8 @@ pub(crate) struct Reader {
     next: Option<u64>,
     /// The number and the id of the last event.
     last: Option<(u64, String)>,
+    /// Whether events are missing behind the last one, and how many is not known.
+    has_lost: bool,
 }
 
 /// One response.
@@ -39,6 +44,10 @@ struct Stream {
     /// When the last bytes came, and how many.
     heard: u64,
     bytes: usize,
+    form: Form,
+    decoder: Decoder,
+    /// Whether no event of the reader's last id has come yet.
+    is_new: bool,
     rest: Vec<u8>,
 }
 
@@ -54,15 +63,40 @@ pub(crate) async fn read(mut talk: Talk, reader: &mut Reader) {
     let tag = talk.tags.next();
     // A gap without an event behind it comes again.
     reader.next = reader.last.as_ref().map(|(number, _)| number + 1);
-    let last = reader.last.as_ref().map(|(_, id)| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
-    let asked = talk.ask(tag, &format!("GET /events/{tag} HTTP/1.1\r\nHost: mill\r\n{last}\r\n")).await;
+    reader.has_lost = false;
+    let (form, has_gzip) = (Form::choose(&mut talk.dice), talk.world.terms.hub.gzip);
+    let last = match &reader.last {
+        Some((_, id)) => format!("Last-Event-ID: {id}\r\n"),
+        // Ignored, and counted.
+        None if talk.dice.chance(10) => format!("Last-Event-ID: {}\r\n", "x".repeat(TOO_LONG)),
+        None => String::new(),
+    };
+    let path = format!("/{}/{tag}", form.path());
+    let asked = talk.ask(tag, &format!("GET {path} HTTP/1.1\r\nHost: mill\r\n{}{last}\r\n", form.fields())).await;
     let Some(head) = talk.head_of(&asked, 200).await else { return };
-    if head.field("content-type") != Some("text/event-stream") {
-        return talk.fault(format_args!("no events: {head:?}"));
+    if head.status == 503 {
+        // The service has compared the number of readers.
+        if head.field("retry-after") != Some("2") {
+            talk.fault(format_args!("no time to return: {head:?}"));
+        }
+        return;
+    }
+    if !form.is_right(&head, has_gzip) {
+        return talk.fault(format_args!("not the head of {form:?}: {head:?}"));
     }
     let since = talk.world.net.now();
     let leaves_at = since + talk.dice.of_any_size(1..=if talk.world.terms.is_calm { 86_400_000 } else { 300_000 });
-    let mut stream = Stream { asked, is_last: head.closes(), since, heard: since, bytes: 0, rest: Vec::new() };
+    let mut stream = Stream {
+        asked,
+        is_last: head.closes(),
+        since,
+        heard: since,
+        bytes: 0,
+        form,
+        decoder: Decoder::new(form, has_gzip),
+        is_new: reader.last.is_some(),
+        rest: Vec::new(),
+    };
     loop {
         let now = talk.world.net.now();
         if now >= leaves_at {
@@ -81,11 +115,11 @@ pub(crate) async fn read(mut talk: Talk, reader: &mut Reader) {
     if talk.line.is_steady && now > since + talk.line.time_for(RING) + LATE {
         reader.lacks(&talk, &stream, now - talk.line.longest - LATE);
     }
-    leave(talk).await;
+    leave(talk, form).await;
 }
 
 /// A client that leaves a stream.
-async fn leave(mut talk: Talk) {
+async fn leave(mut talk: Talk, form: Form) {
     talk.world.net.note(talk.wire.io.link(), "leaves events", 0);
     match talk.dice.in_range(0..=3) {
         0 => talk.wire.io.reset(),
@@ -96,8 +130,10 @@ async fn leave(mut talk: Talk) {
             let (from, until) = (now + line.longest, now + 1_000 + 2 * line.longest);
             let goes_on = timeout_at(talk.world.net.at(until), talk.wire.end()).await.is_err();
             // The stream ends once it is silent for 5 ms, and all of it is acknowledged.
-            let is_silent = talk.world.longest_silence(from, until - line.longest) > 2 * line.longest + LATE;
-            if goes_on && is_silent && line.is_steady {
+            let is_silent = talk.world.published.lock().unwrap().longest_silence(from, until - line.longest)
+                > 2 * line.longest + LATE;
+            // JSON lines are not a stream of events for the server, which waits for longer.
+            if goes_on && is_silent && line.is_steady && form != Form::Lines {
                 talk.fault("events for a client that has ended its side");
             }
         }
@@ -108,9 +144,19 @@ async fn leave(mut talk: Talk) {
 impl Stream {
     fn take(&mut self, talk: &Talk, reader: &mut Reader, chunk: &[u8]) {
         self.is_silent(talk);
-        self.heard = talk.world.net.now();
+        let (now, heard) = (talk.world.net.now(), self.heard);
+        self.heard = now;
         self.bytes += chunk.len();
-        self.rest.extend(chunk);
+        let was_between = self.rest.is_empty();
+        if let Err(error) = self.decoder.add(chunk, &mut self.rest) {
+            return talk.fault(format_args!("not {:?}: {error}", self.form));
+        }
+        // A comment comes after half of the period at the earliest.
+        let (line, period) = (&talk.line, talk.world.terms.hub.keep_alive);
+        let is_early = line.is_steady && now + line.longest + LATE < heard + line.shortest + period / 2;
+        if was_between && self.rest == b":\n" && is_early && self.form != Form::Layered {
+            talk.fault(format_args!("a comment after {} ms", now - heard));
+        }
         loop {
             // Comments, which are lines of their own.
             while self.rest.starts_with(b":\n") {
@@ -124,28 +170,48 @@ impl Stream {
             let block: Vec<u8> = self.rest.drain(..end + 2).collect();
             let block = String::from_utf8(block).expect("text");
             match block.contains("event: gap\n") {
-                true => reader.gap(talk, &block),
+                true => reader.gap(talk, self, &block),
                 false => reader.event(talk, self, &block),
             }
+            self.is_new = false;
         }
     }
 
     fn is_silent(&self, talk: &Talk) {
-        let now = talk.world.net.now();
-        if talk.line.is_steady && now > self.heard + SILENT + talk.line.longest + LATE {
+        let (now, terms) = (talk.world.net.now(), &talk.world.terms.hub);
+        if talk.line.is_steady && now > self.heard + terms.keep_alive + talk.line.longest + LATE {
             talk.fault(format_args!("no byte of a stream in {} ms", now - self.heard));
+        }
+        let ends = terms.max_age.map(|age| self.since + age + AGED + talk.line.longest + LATE);
+        if talk.line.is_steady && ends.is_some_and(|ends| now > ends) {
+            talk.fault(format_args!("the stream of {} ms goes on", now - self.since));
         }
     }
 
-    /// The stream has ended in order: in a drain, and behind the events that were sent before.
+    /// Returns when the stream could end at its age, at the earliest.
+    fn aged_from(&self, talk: &Talk) -> Option<u64> {
+        talk.world.terms.hub.max_age.map(|age| self.asked.began + talk.line.shortest + age)
+    }
+
+    /// The stream has ended in order, behind the events that were sent before: in a drain, with the hub, at its age, or
+    /// because the reader is too slow.
     async fn ends(self, mut talk: Talk, reader: &Reader) {
+        let now = talk.world.net.now();
         talk.world.net.note(talk.wire.io.link(), "end of events", reader.next.unwrap_or(0));
-        let Some(drained) = talk.world.drained_at() else { return talk.fault("the events end") };
-        if self.rest != RETRY.as_bytes() {
+        let aged = self.aged_from(&talk).filter(|aged| aged + talk.line.shortest <= now);
+        let terms = &talk.world.terms.hub;
+        let is_slow = terms.policy == LagPolicy::Disconnect
+            && reader.next.is_none_or(|next| talk.world.published.lock().unwrap().may_be_late(terms, next, now));
+        match [talk.world.drained_at(), talk.world.closed_at(), aged].into_iter().flatten().min() {
+            Some(at) if !is_slow => reader.lacks(&talk, &self, at),
+            None if !is_slow => return talk.fault("the events end"),
+            _ => {}
+        }
+        let last = if self.form == Form::Lines { "" } else { RETRY };
+        // A member of gzip has an end of its own.
+        if self.rest != last.as_bytes() || !self.decoder.is_complete() {
             talk.fault(format_args!("not the end of events: {:?}", String::from_utf8_lossy(&self.rest)));
         }
-        reader.lacks(&talk, &self, drained);
-        let now = talk.world.net.now();
         talk.answered(now, &self.asked);
         let until = if self.is_last { (0, now) } else { talk.quiet_until() };
         talk.expect_end(until, None).await;
@@ -160,62 +226,88 @@ impl Stream {
     }
 }
 
-impl World {
-    /// Returns the longest time between two times in which no event was sent.
-    fn longest_silence(&self, from: u64, until: u64) -> u64 {
-        let published = self.published.lock().unwrap();
-        let sent = published.iter().map(|(sent, _)| *sent).filter(|sent| (from..until).contains(sent));
-        let mut last = from;
-        sent.chain([until]).map(|at| at - std::mem::replace(&mut last, at)).max().unwrap_or(0)
-    }
-}
-
 impl Reader {
-    /// Only who is behind by more than the ring may miss events, and is told how many.
-    fn gap(&mut self, talk: &Talk, block: &str) {
+    /// Only who is behind by more than the ring or the queue may miss events, as few as possible, and is told how many.
+    fn gap(&mut self, talk: &Talk, stream: &Stream, block: &str) {
         let missed = block.split_once("\"missed\":").and_then(|(_, missed)| missed.split_once('}'));
         let missed = missed.and_then(|(missed, _)| missed.parse::<u64>().ok());
-        let published = talk.world.published.lock().unwrap().len() as u64;
-        let is_due = self.next.is_some_and(|next| published > next + talk.world.terms.ring as u64);
+        let (terms, now) = (&talk.world.terms.hub, talk.world.net.now());
+        let published = talk.world.published.lock().unwrap();
+        let is_expired = block.contains("\"reason\":\"expired\"");
+        // The first one that is left.
+        let to = match is_expired {
+            true => published.first_kept(terms, now),
+            false => published.first_queued(terms, now),
+        };
+        let is_due = |next: u64| match is_expired {
+            true => stream.is_new && next < to,
+            false => published.may_be_late(terms, next, now),
+        };
+        let has_own_id = self.last.as_ref().is_some_and(|(number, _)| terms.id(*number).is_some());
         match self.next.zip(missed) {
-            Some((next, missed)) if is_due && missed > 0 => self.next = Some(next + missed),
-            // A reader that has seen no event does not know its place.
-            None if self.next.is_none() && !talk.line.is_steady => {}
-            _ => talk.fault(format_args!("a gap before {:?} of {published}: {block:?}", self.next)),
+            Some((next, missed)) if is_due(next) && missed > 0 && next + missed <= to => {
+                self.next = Some(next + missed);
+                let mut seen = talk.world.seen.lock().unwrap();
+                if !is_expired {
+                    (seen.slow_gaps, seen.missed) = (seen.slow_gaps + 1, seen.missed + missed);
+                }
+            }
+            // A reader that has seen no event does not know its place, which is behind its request.
+            None if self.next.is_none()
+                && published.may_be_late(terms, published.since(stream.asked.began + talk.line.shortest), now) => {}
+            // Nothing tells how many events were behind an id that is gone, unless it is a number.
+            None if has_own_id && self.next.is_some_and(is_due) => self.has_lost = true,
+            _ => {
+                let published = published.len();
+                talk.fault(format_args!("a gap before {:?} of {published}: {block:?}", self.next));
+            }
         }
     }
 
     fn event(&mut self, talk: &Talk, stream: &Stream, block: &str) {
         let field = |name| block.lines().find_map(|line| line.strip_prefix(name));
         let (id, data) = (field("id: ").unwrap_or_default(), field("data: ").unwrap_or_default());
-        let number = data.split(' ').next().and_then(|number| number.parse::<u64>().ok());
+        let number = data.strip_prefix('[').and_then(|data| data.split(',').next()?.parse::<u64>().ok());
         let Some(number) = number.filter(|&number| data == text(number)) else {
             return talk.fault(format_args!("not an event: {block:?}"));
         };
-        let (sent, id_sent) = talk.world.published.lock().unwrap()[number as usize].clone();
+        let (sent, id_sent) = {
+            let published = talk.world.published.lock().unwrap();
+            let sent = &published.events[number as usize];
+            (sent.at, sent.id.clone())
+        };
+        talk.world.seen.lock().unwrap().events += 1;
         if id != id_sent {
             talk.fault(format_args!("event {number} has the id {id}, not {id_sent}"));
         }
         let expected = self.next.unwrap_or(number);
-        if number != expected {
+        // The events of the ring follow an unknown number of lost ones.
+        if number != expected && !(self.has_lost && self.follows(talk, number)) {
             talk.fault(format_args!("event {number} in place of {expected}"));
         }
         if self.next.is_none() && sent < stream.asked.began + talk.line.shortest {
             talk.fault(format_args!("event {number} was sent before the reader came"));
         }
-        (self.next, self.last) = (Some(number + 1), Some((number, id.to_owned())));
+        (self.next, self.last, self.has_lost) = (Some(number + 1), Some((number, id.to_owned())), false);
         let (now, takes) = (talk.world.net.now(), talk.line.time_for(stream.bytes));
         if talk.line.is_steady && now > sent.max(stream.since) + takes + LATE {
             talk.fault(format_args!("event {number} came {} ms after it was sent", now - sent));
         }
     }
 
+    /// Returns whether an event may be the first one behind lost events.
+    fn follows(&self, talk: &Talk, number: u64) -> bool {
+        let published = talk.world.published.lock().unwrap();
+        let first = published.first_kept(&talk.world.terms.hub, talk.world.net.now());
+        self.next.is_some_and(|next| next < number) && number <= first
+    }
+
     /// Compares what has come with what was sent before `until`.
     fn lacks(&self, talk: &Talk, stream: &Stream, until: u64) {
         let published = talk.world.published.lock().unwrap();
-        let due = published.partition_point(|(sent, _)| *sent < until) as u64;
+        let due = published.since(until);
         // A reader that has seen none begins behind its request.
-        let began = published.partition_point(|(sent, _)| *sent <= stream.since) as u64;
+        let began = published.since(stream.since + 1);
         drop(published);
         if self.next.unwrap_or(began) < due {
             talk.fault(format_args!("no event {}: the next is {:?}", due - 1, self.next));
@@ -223,21 +315,33 @@ impl Reader {
     }
 }
 
-/// Sends events until the end of the clients, some of them together.
+/// Sends events until the end of the clients, some of them together. Some hubs are closed before.
 pub(crate) async fn publish(world: Arc<World>, hub: Hub, mut dice: Dice) {
     let pause = world.ends_at / 1_000 + dice.of_any_size(20..=20_000);
+    let closes_at = if dice.chance(10) { dice.in_range(world.ends_at / 4..=world.ends_at) } else { u64::MAX };
     while !world.is_over() {
         sleep(Duration::from_millis(dice.in_range(1..=pause))).await;
-        let together = if dice.chance(30) { dice.in_range(2..=5) } else { 1 };
+        if world.net.now() >= closes_at {
+            return world.close(&hub);
+        }
+        let together = match dice.in_range(0..=99) {
+            0..=4 => dice.in_range(20..=60),
+            5..=34 => dice.in_range(2..=5),
+            _ => 1,
+        };
         for _ in 0..together {
             let mut published = world.published.lock().unwrap();
-            let sent = hub.send(Event::new().data(text(published.len() as u64))).expect("an event that fits");
-            published.push((world.net.now(), sent.id().expect("an id of the hub")));
+            let (number, terms) = (published.len(), &world.terms.hub);
+            let event = Event::new().data(text(number));
+            let event = if let Some(id) = terms.id(number) { event.id(id) } else { event };
+            let sent = hub.send(event).expect("an event that fits");
+            published.add(terms, world.net.now(), sent.id().expect("an id of the hub"), &text(number));
         }
     }
 }
 
-/// Returns the data of an event.
+/// Returns the data of an event, which is JSON.
 fn text(number: u64) -> String {
-    format!("{number} {}", "x".repeat((number * 37 % 300) as usize))
+    let len = if number % 61 == 60 { 6_000 } else { number * 37 % 300 };
+    format!("[{number},\"{}\"]", "x".repeat(len as usize))
 }

@@ -28,9 +28,13 @@
 //! | a connection ends behind `Connection: close`, HTTP/1.0, garbage and the end of the client | always; in time: able | `owed.rs` |
 //! | an answer to a request that was sent in a drain announces the end | always | `owed.rs` |
 //! | `100 Continue` comes for a body that waits for it, and for no other | always | `client.rs` |
-//! | each event comes once, in order, with its id, over all connections of a client; only a reader behind the ring misses some, and is told how many | always | `events.rs` |
-//! | an event comes within 50 ms and the time over the link, and a comment within 15 s | steady | `events.rs` |
-//! | a drain ends a stream in order, behind the events that were sent before | always, if it ends before the deadline; steady ones do | `events.rs` |
+//! | a request beyond a limit of its head or body, or with a wrong `Host`, gets the server's answer with the hook's field and body, and is not executed | always; the answer may be lost: not able | `refused.rs` |
+//! | each event comes once, in order, with its id, over all connections of a client and in each form: plain, through a layer, compressed, JSON lines | always | `events.rs`, `decode.rs` |
+//! | only a reader behind the ring or the queue misses events, as few as the policy says, and is told how many | always | `events.rs`, `hub.rs` |
+//! | an event comes within 50 ms and the time over the link, and a comment after half to all of its period | steady | `events.rs` |
+//! | a stream ends in order, behind the events that were sent before: in a drain, with its hub, at its age, or if `LagPolicy::Disconnect` ends it | always, if it ends before the deadline; in time: steady | `events.rs` |
+//! | a hub refuses a reader if all of its places are taken or it is closed, and only then | always | `service.rs` |
+//! | the statistics of a hub are what was sent, kept, refused and ignored, and not less than what has come | at the end | `hub.rs` |
 //! | a connection is refused if all places are taken, and only then | then: at the end of a seed; only then: always | `owed.rs`, `world.rs` |
 //! | an error of the listener ends the server, and not its connections | one in ten seeds | `world.rs` |
 //! | TLS: a handshake ends in the time of the first head, from connecting, and a client that does not complete one has as long | not before: always; at the latest: able | `handshake.rs` |
@@ -39,12 +43,15 @@
 //! | no task, connection, place or waiting service is left; a drain ends at its deadline | always | `world.rs` |
 
 mod client;
+mod decode;
 mod endings;
 mod events;
 mod ground;
 mod handshake;
+mod hub;
 mod line;
 mod owed;
+mod refused;
 mod request;
 mod seal;
 mod service;

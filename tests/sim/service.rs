@@ -6,7 +6,9 @@
 //! | `/stream/TAG/COUNT/LEN/GAP` | COUNT pieces of LEN bytes, one each GAP milliseconds |
 //! | `/torn/TAG/COUNT/LEN/GAP` | the same, with an error behind them |
 //! | `/late/TAG/MILLIS` | a small body, after a time |
-//! | `/events/TAG` | the events of a hub |
+//! | `/events/TAG` | the events of a hub, compressed for clients that accept gzip |
+//! | `/layered/TAG` | the same, with a comment before each frame |
+//! | `/lines/TAG` | the same as JSON lines |
 //! | `/upload/TAG` | the body of the request, and 500 if it ends early |
 //! | `/unread/TAG` | 413 at once; the body of the request is not read |
 //! | `/gone/TAG` | a small body; a task waits until the client has left |
@@ -27,17 +29,20 @@ use hyper::{Request, Response, StatusCode};
 use millstream::body::FileBody;
 use millstream::fs::File;
 use millstream::server::{Connection, RequestBody};
-use millstream::sse::Hub;
+use millstream::sse::{Event, FramedHub, Hub, JsonLines};
 use testkit::http::{Answer, BoxError, boxed};
 use testkit::sim::{bytes_of, from};
 use tokio::time::sleep;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
-    pub(crate) hub: Hub,
+    hub: Hub,
+    lines: FramedHub,
+    /// Readers that the hub takes.
+    subscribers: usize,
     pub(crate) calls: Arc<Calls>,
     /// A file of [`all_bytes`](testkit::sim::all_bytes), from which half of the bodies with a length are.
-    pub(crate) file: Option<File>,
+    file: Option<File>,
     /// Tasks that wait until a client has left.
     pub(crate) waiting: Arc<AtomicUsize>,
 }
@@ -52,6 +57,11 @@ struct Counts {
     forbidden: BTreeSet<u64>,
     /// Paths that no client asks for.
     strange: Vec<String>,
+    /// Readers that the hub has refused, and should not have taken or refused.
+    refused: u64,
+    wrong: Vec<String>,
+    /// Ids of readers that are too long.
+    bad_ids: u64,
 }
 
 impl Calls {
@@ -68,6 +78,16 @@ impl Calls {
         self.0.lock().unwrap().made.len() as u64
     }
 
+    /// Returns the number of readers that the hub has refused at its limit.
+    pub(crate) fn refused(&self) -> u64 {
+        self.0.lock().unwrap().refused
+    }
+
+    /// Returns the number of readers whose ids the hub has ignored.
+    pub(crate) fn bad_ids(&self) -> u64 {
+        self.0.lock().unwrap().bad_ids
+    }
+
     /// Records a request that must not be executed.
     pub(crate) fn forbid(&self, tag: u64) {
         self.0.lock().unwrap().forbidden.insert(tag);
@@ -79,6 +99,7 @@ impl Calls {
             true => Some(format!("request {tag} was executed, which must not be")),
             false => (calls > 1).then(|| format!("request {tag} was executed {calls} times")),
         });
+        let calls = calls.chain(counts.wrong.iter().cloned());
         calls.chain(counts.strange.iter().map(|path| format!("a request that no client sends: {path:?}"))).collect()
     }
 }
@@ -93,6 +114,43 @@ impl Drop for Waits {
 }
 
 impl Service {
+    pub(crate) fn new(hub: &Hub, subscribers: usize, file: Option<File>) -> Self {
+        let lines = hub.framed(JsonLines::new().with_ids());
+        Self { hub: hub.clone(), lines, subscribers, calls: Arc::default(), file, waiting: Arc::default() }
+    }
+
+    /// Returns the events of the hub, which refuses a reader if it has as many as it takes, or is closed.
+    fn subscribe(&self, kind: &str, tag: u64, request: &Request<RequestBody>) -> Answer {
+        let before = self.hub.stats();
+        let response = match kind {
+            "lines" => self.lines.subscribe(request),
+            _ => self.hub.subscribe(request),
+        };
+        let after = self.hub.stats();
+        let is_full = before.subscribers >= self.subscribers;
+        let is_refused = response.status() == StatusCode::SERVICE_UNAVAILABLE;
+        let mut counts = self.calls.0.lock().unwrap();
+        counts.refused += after.refused - before.refused;
+        let has_bad_id = request.headers().get("last-event-id").is_some_and(|id| id.len() > 1_024);
+        counts.bad_ids += u64::from(has_bad_id && !is_refused);
+        let taken = (after.subscribers - before.subscribers, after.refused - before.refused);
+        let is_right = match (is_refused, is_full) {
+            (true, true) => taken == (0, 1),
+            // Closed, or not full.
+            (true, false) => taken == (0, 0) && self.hub.send(Event::new().data("")).is_err(),
+            (false, _) => taken == (1, 0) && !is_full,
+        };
+        if !is_right {
+            counts.wrong.push(format!("a reader is refused or not, {is_refused}: {before:?}, {after:?}"));
+        }
+        let mut response = match kind {
+            "layered" => response.map(|body| boxed(body.map_frame(commented))),
+            _ => response.map(boxed),
+        };
+        response.headers_mut().insert("x-tag", tag.into());
+        response
+    }
+
     pub(crate) async fn answer(self, request: Request<RequestBody>) -> Result<Answer, BoxError> {
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.split('/').skip(1).collect();
@@ -129,11 +187,7 @@ impl Service {
                 sleep(Duration::from_millis(number(2))).await;
                 small()
             }
-            "events" => {
-                let mut response = self.hub.subscribe(&request).map(boxed);
-                response.headers_mut().insert("x-tag", tag.into());
-                return Ok(response);
-            }
+            kind @ ("events" | "layered" | "lines") => return Ok(self.subscribe(kind, tag, &request)),
             "upload" => {
                 let body = request.into_body().collect().await?;
                 let mut response = Response::new(boxed(Full::new(body.to_bytes())));
@@ -165,4 +219,9 @@ impl Service {
         response.headers_mut().insert("x-tag", tag.into());
         Ok(response)
     }
+}
+
+/// A layer that adds a comment.
+fn commented(frame: Frame<Bytes>) -> Frame<Bytes> {
+    frame.map_data(|data| [b":\n", &data[..]].concat().into())
 }

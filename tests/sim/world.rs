@@ -18,6 +18,8 @@ use tokio::time::{sleep, timeout};
 use tower::service_fn;
 
 use crate::ground::{Ground, Running};
+use crate::hub::{HubTerms, Published, Seen, check_stats};
+use crate::refused::{self, BODY_MAX, FIELDS_MAX, HEAD_MAX, URI_MAX};
 use crate::seal::Seals;
 use crate::service::{Calls, Service};
 use crate::{client, events};
@@ -42,8 +44,7 @@ pub(crate) struct Terms {
     pub(crate) deadline: u64,
     /// Connections that are allowed.
     pub(crate) places: usize,
-    /// Events that the hub keeps.
-    pub(crate) ring: usize,
+    pub(crate) hub: HubTerms,
     buffer: usize,
     pub(crate) takes_over: bool,
     /// Bytes that a socket of the kernel takes from the server.
@@ -69,7 +70,7 @@ impl Terms {
             half_close: *dice.pick(&[1_000, 5_000]),
             deadline: *dice.pick(&[10_000, 30_000]),
             places: if dice.chance(20) { dice.in_range(2..=8) as usize } else { PLACES },
-            ring: *dice.pick(&[1_000, 1_000, 16]),
+            hub: HubTerms::choose(dice.fork(1), ground),
             buffer: *dice.pick(&[64 << 10, 8 << 10]),
             takes_over: dice.chance(80),
             send_buffer: if ground.is_simulated() { usize::MAX } else { *dice.pick(&[4 << 10, 32 << 10, 200 << 10]) },
@@ -99,9 +100,13 @@ impl Terms {
             .body_progress(millis(self.body_progress))
             .half_close(millis(self.half_close))
             .buffer(self.buffer)
+            .head(HEAD_MAX)
+            .uri(URI_MAX)
+            .fields(FIELDS_MAX)
+            .body(BODY_MAX)
+            .on_refusal(refused::mark)
             .connections(self.places)
             .per_address(usize::MAX)
-            .body(u64::MAX)
             // These draw random times, which the seed does not choose.
             .drain_spread(Duration::ZERO)
             .retry_after(Duration::from_secs(1))
@@ -122,8 +127,10 @@ pub(crate) struct World {
     drained_at: AtomicU64,
     /// When the listener has failed.
     failed_at: AtomicU64,
-    /// When each event of the hub was sent, and its id.
-    pub(crate) published: Mutex<Vec<(u64, String)>>,
+    /// When the hub was closed.
+    closed_at: AtomicU64,
+    pub(crate) published: Mutex<Published>,
+    pub(crate) seen: Mutex<Seen>,
     pub(crate) calls: Arc<Calls>,
     faults: Mutex<Vec<String>>,
 }
@@ -149,6 +156,18 @@ impl World {
     /// Returns when the server was told to drain, if it was.
     pub(crate) fn drained_at(&self) -> Option<u64> {
         Some(self.drained_at.load(Ordering::Relaxed)).filter(|&at| at < u64::MAX)
+    }
+
+    /// Closes the hub.
+    pub(crate) fn close(&self, hub: &Hub) {
+        self.net.note(0, "the hub closes", 0);
+        self.closed_at.store(self.net.now(), Ordering::Relaxed);
+        hub.close();
+    }
+
+    /// Returns when the hub was closed, if it was.
+    pub(crate) fn closed_at(&self) -> Option<u64> {
+        Some(self.closed_at.load(Ordering::Relaxed)).filter(|&at| at < u64::MAX)
     }
 
     /// Returns whether the listener had failed at a time.
@@ -195,10 +214,9 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     let net = Net::start(dice.fork(1), keeps_text);
     let terms = Terms::choose(dice.fork(2), ground, seed % 3 == 1);
     let (listener, connector) = SimListener::new(&net);
-    let hub = Hub::builder().retry(Duration::from_secs(2)).replay(terms.ring).queue(terms.ring);
-    let hub = hub.past_layers(!ground.is_simulated()).build();
+    let hub = terms.hub.build();
     let file = ground.file().await;
-    let service = Service { hub: hub.clone(), calls: Arc::default(), file, waiting: Arc::default() };
+    let service = Service::new(&hub, terms.hub.subscribers, file);
     let (waiting, calls) = (Arc::clone(&service.waiting), Arc::clone(&service.calls));
     let (drains, drain) = oneshot::channel::<()>();
     let service = any(service_fn(move |request| service.clone().answer(request)));
@@ -219,7 +237,9 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         ends_at: span,
         drained_at: AtomicU64::new(u64::MAX),
         failed_at: AtomicU64::new(u64::MAX),
+        closed_at: AtomicU64::new(u64::MAX),
         published: Mutex::default(),
+        seen: Mutex::default(),
         calls,
         faults: Mutex::default(),
     });
@@ -262,8 +282,9 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
             world.fault(0, format_args!("{drained:?} is not a sum"));
         }
     }
-    drop(hub);
     sleep(PATIENCE).await;
+    check_stats(&world, &hub, world.calls.refused(), world.calls.bad_ids());
+    drop(hub);
     while carriers.try_join_next().is_some() {}
     // The task of the network is left, and those that carry its bytes.
     for (what, left) in [
