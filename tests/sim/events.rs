@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream::sse::{Event, Hub, LagPolicy};
-use testkit::sim::{Dice, Ended};
+use testkit::sim::{Dice, Ended, Wire};
 use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::client::Talk;
 use crate::decode::{Decoder, Form};
+use crate::hub::PATIENCE;
+use crate::log::{REPLAY, SimLog};
 use crate::owed::Asked;
-use crate::world::World;
+use crate::world::{Tags, World};
 
 /// Time between a send and its arrival, besides that over the link.
 const LATE: u64 = 50;
@@ -46,8 +48,8 @@ struct Stream {
     bytes: usize,
     form: Form,
     decoder: Decoder,
-    /// Whether no event of the reader's last id has come yet.
-    is_new: bool,
+    /// Whether it goes on behind an id.
+    is_resumed: bool,
     rest: Vec<u8>,
 }
 
@@ -94,7 +96,7 @@ pub(crate) async fn read(mut talk: Talk, reader: &mut Reader) {
         bytes: 0,
         form,
         decoder: Decoder::new(form, has_gzip),
-        is_new: reader.last.is_some(),
+        is_resumed: reader.last.is_some(),
         rest: Vec::new(),
     };
     loop {
@@ -112,7 +114,7 @@ pub(crate) async fn read(mut talk: Talk, reader: &mut Reader) {
     stream.is_silent(&talk);
     let now = talk.world.net.now();
     // Events that were sent before the reader came take their time.
-    if talk.line.is_steady && now > since + talk.line.time_for(RING) + LATE {
+    if talk.line.is_steady && now > since + talk.line.time_for(RING) + LATE + REPLAY {
         reader.lacks(&talk, &stream, now - talk.line.longest - LATE);
     }
     leave(talk, form).await;
@@ -173,7 +175,6 @@ impl Stream {
                 true => reader.gap(talk, self, &block),
                 false => reader.event(talk, self, &block),
             }
-            self.is_new = false;
         }
     }
 
@@ -188,6 +189,11 @@ impl Stream {
         }
     }
 
+    /// Returns whether it may still have been in the events of a log when it was told to end.
+    fn may_be_replaying(&self, talk: &Talk, told: u64) -> bool {
+        talk.world.terms.hub.log.is_some() && !(talk.line.is_steady && told > self.since + REPLAY)
+    }
+
     /// Returns when the stream could end at its age, at the earliest.
     fn aged_from(&self, talk: &Talk) -> Option<u64> {
         talk.world.terms.hub.max_age.map(|age| self.asked.began + talk.line.shortest + age)
@@ -200,10 +206,16 @@ impl Stream {
         talk.world.net.note(talk.wire.io.link(), "end of events", reader.next.unwrap_or(0));
         let aged = self.aged_from(&talk).filter(|aged| aged + talk.line.shortest <= now);
         let terms = &talk.world.terms.hub;
-        let is_slow = terms.policy == LagPolicy::Disconnect
-            && reader.next.is_none_or(|next| talk.world.published.lock().unwrap().may_be_late(terms, next, now));
+        let is_slow = match terms.policy {
+            LagPolicy::Disconnect => {
+                reader.next.is_none_or(|next| talk.world.published.lock().unwrap().may_be_late(terms, next, now))
+            }
+            LagPolicy::Block => talk.world.gave_up_at() >= self.asked.began,
+            _ => false,
+        };
         match [talk.world.drained_at(), talk.world.closed_at(), aged].into_iter().flatten().min() {
-            Some(at) if !is_slow => reader.lacks(&talk, &self, at),
+            // What is replayed from a log does not come to its end.
+            Some(at) if !is_slow && !self.may_be_replaying(&talk, at) => reader.lacks(&talk, &self, at),
             None if !is_slow => return talk.fault("the events end"),
             _ => {}
         }
@@ -233,15 +245,16 @@ impl Reader {
         let missed = missed.and_then(|(missed, _)| missed.parse::<u64>().ok());
         let (terms, now) = (&talk.world.terms.hub, talk.world.net.now());
         let published = talk.world.published.lock().unwrap();
-        let is_expired = block.contains("\"reason\":\"expired\"");
+        let is = |reason: &str| block.contains(&format!("\"reason\":\"{reason}\""));
+        let is_expired = is("expired");
         // The first one that is left.
         let to = match is_expired {
             true => published.first_kept(terms, now),
             false => published.first_queued(terms, now),
         };
         let is_due = |next: u64| match is_expired {
-            true => stream.is_new && next < to,
-            false => published.may_be_late(terms, next, now),
+            true => stream.is_resumed && next < to,
+            false => is("slow") && terms.policy != LagPolicy::Block && published.may_be_late(terms, next, now),
         };
         let has_own_id = self.last.as_ref().is_some_and(|(number, _)| terms.id(*number).is_some());
         match self.next.zip(missed) {
@@ -251,6 +264,13 @@ impl Reader {
                 if !is_expired {
                     (seen.slow_gaps, seen.missed) = (seen.slow_gaps + 1, seen.missed + missed);
                 }
+            }
+            // The events of the ring follow.
+            None if is("unreachable")
+                && stream.is_resumed
+                && terms.log.as_ref().is_some_and(SimLog::was_unreachable) =>
+            {
+                self.has_lost = true;
             }
             // A reader that has seen no event does not know its place, which is behind its request.
             None if self.next.is_none()
@@ -289,7 +309,8 @@ impl Reader {
             talk.fault(format_args!("event {number} was sent before the reader came"));
         }
         (self.next, self.last, self.has_lost) = (Some(number + 1), Some((number, id.to_owned())), false);
-        let (now, takes) = (talk.world.net.now(), talk.line.time_for(stream.bytes));
+        let replay = if stream.is_resumed && talk.world.terms.hub.log.is_some() { REPLAY } else { 0 };
+        let (now, takes) = (talk.world.net.now(), talk.line.time_for(stream.bytes) + replay);
         if talk.line.is_steady && now > sent.max(stream.since) + takes + LATE {
             talk.fault(format_args!("event {number} came {} ms after it was sent", now - sent));
         }
@@ -298,7 +319,7 @@ impl Reader {
     /// Returns whether an event may be the first one behind lost events.
     fn follows(&self, talk: &Talk, number: u64) -> bool {
         let published = talk.world.published.lock().unwrap();
-        let first = published.first_kept(&talk.world.terms.hub, talk.world.net.now());
+        let first = published.base().max(published.first_kept(&talk.world.terms.hub, talk.world.net.now()));
         self.next.is_some_and(|next| next < number) && number <= first
     }
 
@@ -330,13 +351,57 @@ pub(crate) async fn publish(world: Arc<World>, hub: Hub, mut dice: Dice) {
             _ => 1,
         };
         for _ in 0..together {
-            let mut published = world.published.lock().unwrap();
-            let (number, terms) = (published.len(), &world.terms.hub);
-            let event = Event::new().data(text(number));
-            let event = if let Some(id) = terms.id(number) { event.id(id) } else { event };
-            let sent = hub.send(event).expect("an event that fits");
-            published.add(terms, world.net.now(), sent.id().expect("an id of the hub"), &text(number));
+            send(&world, &hub).await;
         }
+    }
+}
+
+/// Sends the next event. Waits for readers and for the log, if there are such.
+async fn send(world: &World, hub: &Hub) {
+    let (number, terms) = (world.published.lock().unwrap().len(), &world.terms.hub);
+    let event = Event::new().data(text(number));
+    let event = if let Some(id) = terms.id(number) { event.id(id) } else { event };
+    let began = world.net.now();
+    let sent = hub.send_wait(event).await.expect("an event that fits");
+    let id = match &terms.log {
+        None => sent.id().expect("an id of the hub"),
+        Some(log) => {
+            sleep(Duration::from_millis(1)).await;
+            log.deliver()
+        }
+    };
+    let now = world.net.now();
+    world.published.lock().unwrap().add(terms, now, id, &text(number));
+    if terms.log.is_none() && now >= began + PATIENCE {
+        world.gives_up();
+    }
+}
+
+/// On sockets of the kernel, the hub writes to the connections of its readers itself, in each form, if it may.
+pub(crate) async fn probe(world: &World, hub: &Hub, wires: &mut [Wire]) {
+    let terms = &world.terms.hub;
+    if !(terms.past_layers && world.terms.takes_over && world.closed_at().is_none()) {
+        return;
+    }
+    let forms = [Form::Plain, Form::Gzip, Form::Lines, Form::Layered];
+    let count = terms.subscribers.min(forms.len()).min(wires.len());
+    let tags = Tags::new(u64::from(u16::MAX) + 1);
+    for (wire, form) in wires.iter_mut().zip(forms).take(count) {
+        let text = format!("GET /{}/{} HTTP/1.1\r\nHost: mill\r\n{}\r\n", form.path(), tags.next(), form.fields());
+        let _ = wire.send(text.as_bytes()).await;
+        if !wire.head().await.is_ok_and(|head| form.is_right(&head, terms.gzip)) {
+            world.fault(wire.io.link(), format_args!("no events: {form:?}"));
+        }
+    }
+    // The first events pass the layers.
+    for _ in 0..3 {
+        sleep(Duration::from_millis(500)).await;
+        send(world, hub).await;
+    }
+    sleep(Duration::from_millis(500)).await;
+    let (stats, is_layered) = (hub.stats(), usize::from(count == forms.len()));
+    if (stats.subscribers, stats.direct) != (count, count - is_layered) {
+        world.fault(0, format_args!("not {count} readers, to which the hub writes: {stats:?}"));
     }
 }
 

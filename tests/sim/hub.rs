@@ -6,6 +6,7 @@ use millstream::sse::{Hub, LagPolicy};
 use testkit::sim::Dice;
 
 use crate::ground::Ground;
+use crate::log::SimLog;
 use crate::world::World;
 
 /// The options of a hub. Times are in milliseconds.
@@ -28,32 +29,39 @@ pub(crate) struct HubTerms {
     pub(crate) gzip: bool,
     /// Each event whose number this divides has an id of its own.
     given: Option<u64>,
-    past_layers: bool,
+    pub(crate) past_layers: bool,
+    pub(crate) log: Option<SimLog>,
 }
+
+/// Time for which a sender waits for a reader, in milliseconds.
+pub(crate) const PATIENCE: u64 = 3_000;
 
 impl HubTerms {
     pub(crate) fn choose(mut dice: Dice, ground: Ground) -> Self {
         let ring = *dice.pick(&[1_000, 1_000, 16]);
         let gzip = dice.chance(40);
+        let log = dice.chance(30).then(|| SimLog::new(*dice.pick(&[1_000, 1_000, 60]), *dice.pick(&[u64::MAX, 30])));
+        let policies = [LagPolicy::DropOldest, LagPolicy::DropOldest, LagPolicy::Latest, LagPolicy::Disconnect];
+        let policy = if log.is_none() && dice.chance(20) { LagPolicy::Block } else { *dice.pick(&policies) };
         // The ids of a hub begin with a random number, so that their compressed length does not follow from the seed.
-        let given = if gzip && ground.is_simulated() { Some(1) } else { *dice.pick(&[None, None, Some(3)]) };
+        let given = match log.is_some() {
+            true => None,
+            false if gzip && ground.is_simulated() => Some(1),
+            false => *dice.pick(&[None, None, Some(3)]),
+        };
         Self {
             ring,
             bytes: *dice.pick(&[16 << 20, 16 << 20, 4 << 10]),
             age: *dice.pick(&[None, None, Some(20_000)]),
             queue: *dice.pick(&[ring, ring, 4]),
-            policy: *dice.pick(&[
-                LagPolicy::DropOldest,
-                LagPolicy::DropOldest,
-                LagPolicy::Latest,
-                LagPolicy::Disconnect,
-            ]),
+            policy,
             keep_alive: *dice.pick(&[15_000, 15_000, 3_000]),
             max_age: *dice.pick(&[None, None, None, Some(30_000)]),
             subscribers: if dice.chance(15) { dice.in_range(1..=3) as usize } else { usize::MAX },
             gzip,
             given,
             past_layers: !ground.is_simulated() && dice.chance(85),
+            log,
         }
     }
 
@@ -67,9 +75,11 @@ impl HubTerms {
             .lag_policy(self.policy)
             .keep_alive(millis(self.keep_alive))
             .subscribers(self.subscribers)
+            .patience(millis(PATIENCE))
             .past_layers(self.past_layers);
         let hub = if let Some(age) = self.age { hub.replay_age(millis(age)) } else { hub };
         let hub = if let Some(age) = self.max_age { hub.max_age(millis(age)) } else { hub };
+        let hub = if let Some(log) = &self.log { hub.log(log.clone()) } else { hub };
         if self.gzip { hub.gzip(6).build() } else { hub.build() }
     }
 
@@ -117,8 +127,16 @@ impl Published {
         self.events.get(self.base as usize).is_some_and(|oldest| terms.age.is_some_and(|age| now - oldest.at > age))
     }
 
+    /// Returns the number of the first event in the ring.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
+    }
+
     /// Returns the number of the first event that a reader which comes now or earlier gets at the least.
     pub(crate) fn first_kept(&self, terms: &HubTerms, now: u64) -> u64 {
+        if let Some(log) = &terms.log {
+            return log.first().min(self.base);
+        }
         let is_old = |sent: &Sent| terms.age.is_some_and(|age| now - sent.at > age);
         self.base + self.events[self.base as usize..].iter().take_while(|sent| is_old(sent)).count() as u64
     }
@@ -126,12 +144,12 @@ impl Published {
     /// Returns the number of the first event that is left to a reader which is not reconnecting, if it was too slow.
     pub(crate) fn first_queued(&self, terms: &HubTerms, now: u64) -> u64 {
         let queue = if terms.policy == LagPolicy::Latest { 1 } else { terms.queue };
-        self.first_kept(terms, now).max(self.len().saturating_sub(queue))
+        self.base.max(self.first_kept(terms, now)).max(self.len().saturating_sub(queue))
     }
 
     /// Returns whether a reader that waits for the event `next` may be too slow.
     pub(crate) fn may_be_late(&self, terms: &HubTerms, next: u64, now: u64) -> bool {
-        next < self.first_kept(terms, now) || self.len() > next + terms.queue
+        next < self.base.max(self.first_kept(terms, now)) || self.len() > next + terms.queue
     }
 
     /// Returns the first event that was sent at a time or later.
@@ -163,7 +181,8 @@ pub(crate) fn check_stats(world: &World, hub: &Hub, refused: u64, bad_ids: u64) 
     let is_right = (stats.subscribers, stats.direct) == (0, 0)
         && (stats.sent, stats.refused, stats.bad_ids) == (published.len(), refused, bad_ids)
         // An event that has aged may be in the ring until the next one comes.
-        && (world.terms.hub.age.is_some() || (stats.ring_events, stats.ring_bytes) == in_ring)
+        // Events that a reader waits for stay in the ring.
+        && (world.terms.hub.age.is_some() || world.terms.hub.policy == LagPolicy::Block || (stats.ring_events, stats.ring_bytes) == in_ring)
         && (stats.delivered >= seen.events && stats.gaps >= seen.slow_gaps && stats.dropped >= seen.missed)
         && stats.compressed <= if world.terms.hub.gzip { stats.sent } else { 0 };
     if !is_right {

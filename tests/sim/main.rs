@@ -50,6 +50,7 @@ mod ground;
 mod handshake;
 mod hub;
 mod line;
+mod log;
 mod owed;
 mod refused;
 mod request;

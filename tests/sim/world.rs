@@ -129,6 +129,8 @@ pub(crate) struct World {
     failed_at: AtomicU64,
     /// When the hub was closed.
     closed_at: AtomicU64,
+    /// When a sender has last given a reader up.
+    gave_up_at: AtomicU64,
     pub(crate) published: Mutex<Published>,
     pub(crate) seen: Mutex<Seen>,
     pub(crate) calls: Arc<Calls>,
@@ -168,6 +170,15 @@ impl World {
     /// Returns when the hub was closed, if it was.
     pub(crate) fn closed_at(&self) -> Option<u64> {
         Some(self.closed_at.load(Ordering::Relaxed)).filter(|&at| at < u64::MAX)
+    }
+
+    /// Records that a sender has given a reader up.
+    pub(crate) fn gives_up(&self) {
+        self.gave_up_at.store(self.net.now(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn gave_up_at(&self) -> u64 {
+        self.gave_up_at.load(Ordering::Relaxed)
     }
 
     /// Returns whether the listener had failed at a time.
@@ -238,6 +249,7 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         drained_at: AtomicU64::new(u64::MAX),
         failed_at: AtomicU64::new(u64::MAX),
         closed_at: AtomicU64::new(u64::MAX),
+        gave_up_at: AtomicU64::new(0),
         published: Mutex::default(),
         seen: Mutex::default(),
         calls,
@@ -246,7 +258,7 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     let clients: Vec<_> = (0..dice.in_range(2..=most))
         .map(|number| tokio::spawn(client::live(Arc::clone(&world), dice.fork(number), number)))
         .collect();
-    let publisher = tokio::spawn(events::publish(Arc::clone(&world), hub.clone(), dice.fork(100)));
+    let mut publisher = Some(tokio::spawn(events::publish(Arc::clone(&world), hub.clone(), dice.fork(100))));
 
     // Half of the servers drain while their clients are busy. The listeners of some fail.
     let at = dice.in_range(span / 4..=span);
@@ -265,7 +277,9 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     } else {
         finish(&world, clients).await;
         sleep(PATIENCE).await;
-        let probes = probe(&world).await;
+        let mut probes = probe(&world).await;
+        stop(&mut publisher).await;
+        events::probe(&world, &hub, &mut probes).await;
         drain_now(&world, drains);
         let drained = drained(&world, server).await;
         drop(probes);
@@ -274,8 +288,7 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         }
         drained
     };
-    publisher.abort();
-    let _ = publisher.await;
+    stop(&mut publisher).await;
     if let Some(drained) = drained {
         net.note(0, "drained", drained.duration.as_millis() as u64);
         if drained.connections != drained.finished + drained.notified + drained.aborted {
@@ -285,6 +298,8 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     sleep(PATIENCE).await;
     check_stats(&world, &hub, world.calls.refused(), world.calls.bad_ids());
     drop(hub);
+    // The task of a log ends with its hub.
+    sleep(Duration::from_secs(1)).await;
     while carriers.try_join_next().is_some() {}
     // The task of the network is left, and those that carry its bytes.
     for (what, left) in [
@@ -307,6 +322,13 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         faults,
         text: trace.text().map(str::to_owned),
     })
+}
+
+async fn stop(task: &mut Option<JoinHandle<()>>) {
+    if let Some(task) = task.take() {
+        task.abort();
+        let _ = task.await;
+    }
 }
 
 fn tasks() -> usize {
