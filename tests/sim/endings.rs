@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use crate::client::Talk;
 use crate::owed::Asked;
 use crate::refused;
+use crate::tokens;
 use crate::world::LATE;
 
 /// Time after which a server has noticed the end of a response. Bytes that arrive earlier may count as sent with the last
@@ -47,6 +48,8 @@ pub(crate) enum Ending {
     LeaveWithin,
     /// Sends a request that the server itself refuses.
     Refused,
+    /// Reads a stream of events that is not one of the hub.
+    Tokens,
     /// Over TLS: sends a part of a record.
     PartOfRecord,
     /// Over TLS: sends a record that was not made with the keys of the connection, or is none.
@@ -79,6 +82,8 @@ impl Ending {
             LeaveWithin,
             Refused,
             Refused,
+            Tokens,
+            Tokens,
         ])
     }
 
@@ -134,6 +139,7 @@ impl Ending {
             Self::HalfCloseBehind => half_close_behind(talk).await,
             Self::LeaveWithin => leave_within(talk).await,
             Self::Refused => refused::refused(talk).await,
+            Self::Tokens => tokens::read(talk).await,
             Self::PartOfRecord => part_of_record(talk).await,
             Self::WrongRecord => wrong_record(talk).await,
         }

@@ -1,18 +1,16 @@
 //! Readers of the events of a hub: each event comes once, in order and in time, over as many connections as it takes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use millstream::sse::{Event, Hub, LagPolicy};
-use testkit::sim::{Dice, Ended, Wire};
-use tokio::time::{sleep, timeout, timeout_at};
+use millstream::sse::LagPolicy;
+use testkit::sim::Ended;
+use tokio::time::{timeout, timeout_at};
 
 use crate::client::Talk;
 use crate::decode::{Decoder, Form};
-use crate::hub::PATIENCE;
 use crate::log::{REPLAY, SimLog};
 use crate::owed::Asked;
-use crate::world::{Tags, World};
+use crate::publish::text;
 
 /// Time between a send and its arrival, besides that over the link.
 const LATE: u64 = 50;
@@ -334,79 +332,4 @@ impl Reader {
             talk.fault(format_args!("no event {}: the next is {:?}", due - 1, self.next));
         }
     }
-}
-
-/// Sends events until the end of the clients, some of them together. Some hubs are closed before.
-pub(crate) async fn publish(world: Arc<World>, hub: Hub, mut dice: Dice) {
-    let pause = world.ends_at / 1_000 + dice.of_any_size(20..=20_000);
-    let closes_at = if dice.chance(10) { dice.in_range(world.ends_at / 4..=world.ends_at) } else { u64::MAX };
-    while !world.is_over() {
-        sleep(Duration::from_millis(dice.in_range(1..=pause))).await;
-        if world.net.now() >= closes_at {
-            return world.close(&hub);
-        }
-        let together = match dice.in_range(0..=99) {
-            0..=4 => dice.in_range(20..=60),
-            5..=34 => dice.in_range(2..=5),
-            _ => 1,
-        };
-        for _ in 0..together {
-            send(&world, &hub).await;
-        }
-    }
-}
-
-/// Sends the next event. Waits for readers and for the log, if there are such.
-async fn send(world: &World, hub: &Hub) {
-    let (number, terms) = (world.published.lock().unwrap().len(), &world.terms.hub);
-    let event = Event::new().data(text(number));
-    let event = if let Some(id) = terms.id(number) { event.id(id) } else { event };
-    let began = world.net.now();
-    let sent = hub.send_wait(event).await.expect("an event that fits");
-    let id = match &terms.log {
-        None => sent.id().expect("an id of the hub"),
-        Some(log) => {
-            sleep(Duration::from_millis(1)).await;
-            log.deliver()
-        }
-    };
-    let now = world.net.now();
-    world.published.lock().unwrap().add(terms, now, id, &text(number));
-    if terms.log.is_none() && now >= began + PATIENCE {
-        world.gives_up();
-    }
-}
-
-/// On sockets of the kernel, the hub writes to the connections of its readers itself, in each form, if it may.
-pub(crate) async fn probe(world: &World, hub: &Hub, wires: &mut [Wire]) {
-    let terms = &world.terms.hub;
-    if !(terms.past_layers && world.terms.takes_over && world.closed_at().is_none()) {
-        return;
-    }
-    let forms = [Form::Plain, Form::Gzip, Form::Lines, Form::Layered];
-    let count = terms.subscribers.min(forms.len()).min(wires.len());
-    let tags = Tags::new(u64::from(u16::MAX) + 1);
-    for (wire, form) in wires.iter_mut().zip(forms).take(count) {
-        let text = format!("GET /{}/{} HTTP/1.1\r\nHost: mill\r\n{}\r\n", form.path(), tags.next(), form.fields());
-        let _ = wire.send(text.as_bytes()).await;
-        if !wire.head().await.is_ok_and(|head| form.is_right(&head, terms.gzip)) {
-            world.fault(wire.io.link(), format_args!("no events: {form:?}"));
-        }
-    }
-    // The first events pass the layers.
-    for _ in 0..3 {
-        sleep(Duration::from_millis(500)).await;
-        send(world, hub).await;
-    }
-    sleep(Duration::from_millis(500)).await;
-    let (stats, is_layered) = (hub.stats(), usize::from(count == forms.len()));
-    if (stats.subscribers, stats.direct) != (count, count - is_layered) {
-        world.fault(0, format_args!("not {count} readers, to which the hub writes: {stats:?}"));
-    }
-}
-
-/// Returns the data of an event, which is JSON.
-fn text(number: u64) -> String {
-    let len = if number % 61 == 60 { 6_000 } else { number * 37 % 300 };
-    format!("[{number},\"{}\"]", "x".repeat(len as usize))
 }

@@ -33,9 +33,11 @@
 //! | only a reader behind the ring or the queue misses events, as few as the policy says, and is told how many | always | `events.rs`, `hub.rs` |
 //! | an event comes within 50 ms and the time over the link, and a comment after half to all of its period | steady | `events.rs` |
 //! | a stream ends in order, behind the events that were sent before: in a drain, with its hub, at its age, or if `LagPolicy::Disconnect` ends it | always, if it ends before the deadline; in time: steady | `events.rs` |
+//! | on sockets of the kernel, a hub writes to the connections of its readers itself if it may | at the end | `probe.rs` |
+//! | `KeepAlive` adds comments between two events, after half to all of a silent period, and changes nothing else; `until_drain` ends such a stream in a drain | always; in time: steady | `tokens.rs` |
 //! | a hub refuses a reader if all of its places are taken or it is closed, and only then | always | `service.rs` |
 //! | the statistics of a hub are what was sent, kept, refused and ignored, and not less than what has come | at the end | `hub.rs` |
-//! | a connection is refused if all places are taken, and only then | then: at the end of a seed; only then: always | `owed.rs`, `world.rs` |
+//! | a connection is refused if all places are taken, and only then | then: at the end of a seed; only then: always | `owed.rs`, `probe.rs` |
 //! | an error of the listener ends the server, and not its connections | one in ten seeds | `world.rs` |
 //! | TLS: a handshake ends in the time of the first head, from connecting, and a client that does not complete one has as long | not before: always; at the latest: able | `handshake.rs` |
 //! | TLS: what is no handshake, no record or an end of the client ends the connection at once; HTTP gets a 400 | able | `handshake.rs`, `endings.rs` |
@@ -52,10 +54,13 @@ mod hub;
 mod line;
 mod log;
 mod owed;
+mod probe;
+mod publish;
 mod refused;
 mod request;
 mod seal;
 mod service;
+mod tokens;
 mod world;
 
 use std::env;

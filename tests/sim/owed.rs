@@ -173,7 +173,7 @@ impl Talk {
                 self.world.calls.forbid(asked.tag);
             }
             // The hub has no place for a reader.
-            503 if head.field("x-tag") == Some(&asked.tag.to_string()) && !head.closes() => return Some(head),
+            503 if head.field("x-tag") == Some(&asked.tag.to_string()) => return Some(head),
             found if found != status || head.field("x-tag") != Some(&asked.tag.to_string()) => {
                 self.fault(format_args!("another answer: {head:?} to {asked:?}"));
             }

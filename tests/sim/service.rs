@@ -9,6 +9,8 @@
 //! | `/events/TAG` | the events of a hub, compressed for clients that accept gzip |
 //! | `/layered/TAG` | the same, with a comment before each frame |
 //! | `/lines/TAG` | the same as JSON lines |
+//! | `/tokens/TAG/GAP` | a stream of events with comments between them, a piece each GAP milliseconds |
+//! | `/drained/TAG/GAP` | the same, until the server drains |
 //! | `/upload/TAG` | the body of the request, and 500 if it ends early |
 //! | `/unread/TAG` | 413 at once; the body of the request is not read |
 //! | `/gone/TAG` | a small body; a task waits until the client has left |
@@ -25,14 +27,17 @@ use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use millstream::body::FileBody;
 use millstream::fs::File;
-use millstream::server::{Connection, RequestBody};
-use millstream::sse::{Event, FramedHub, Hub, JsonLines};
+use millstream::server::{Connection, RequestBody, until_drain};
+use millstream::sse::{Event, FramedHub, Hub, JsonLines, KeepAlive};
 use testkit::http::{Answer, BoxError, boxed};
 use testkit::sim::{bytes_of, from};
 use tokio::time::sleep;
+
+use crate::tokens;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
@@ -188,6 +193,16 @@ impl Service {
                 small()
             }
             kind @ ("events" | "layered" | "lines") => return Ok(self.subscribe(kind, tag, &request)),
+            kind @ ("tokens" | "drained") => {
+                let mut response = Response::new(KeepAlive::new(tokens::body(tag, number(2)), tokens::PERIOD));
+                let fields = response.headers_mut();
+                fields.insert("x-tag", tag.into());
+                fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+                return Ok(match kind {
+                    "tokens" => response.map(boxed),
+                    _ => until_drain(response).map(boxed),
+                });
+            }
             "upload" => {
                 let body = request.into_body().collect().await?;
                 let mut response = Response::new(boxed(Full::new(body.to_bytes())));

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,9 +9,9 @@ use std::time::Duration;
 use millstream::server::{Drained, Limits};
 use millstream::sse::Hub;
 use testkit::serving::any;
-use testkit::sim::{Dice, Ended, Net, Pace, Profile, SimConnector, SimListener, Wire, bytes_of};
+use testkit::sim::{Dice, Net, SimConnector, SimListener};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tower::service_fn;
@@ -22,7 +21,7 @@ use crate::hub::{HubTerms, Published, Seen, check_stats};
 use crate::refused::{self, BODY_MAX, FIELDS_MAX, HEAD_MAX, URI_MAX};
 use crate::seal::Seals;
 use crate::service::{Calls, Service};
-use crate::{client, events};
+use crate::{client, probe, publish};
 
 /// Time by which a limit may take effect late, as [`Limits`] says.
 pub(crate) const LATE: u64 = 1_000;
@@ -133,6 +132,7 @@ pub(crate) struct World {
     gave_up_at: AtomicU64,
     pub(crate) published: Mutex<Published>,
     pub(crate) seen: Mutex<Seen>,
+    pub(crate) publisher_stops: Notify,
     pub(crate) calls: Arc<Calls>,
     faults: Mutex<Vec<String>>,
 }
@@ -252,13 +252,14 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         gave_up_at: AtomicU64::new(0),
         published: Mutex::default(),
         seen: Mutex::default(),
+        publisher_stops: Notify::new(),
         calls,
         faults: Mutex::default(),
     });
     let clients: Vec<_> = (0..dice.in_range(2..=most))
         .map(|number| tokio::spawn(client::live(Arc::clone(&world), dice.fork(number), number)))
         .collect();
-    let mut publisher = Some(tokio::spawn(events::publish(Arc::clone(&world), hub.clone(), dice.fork(100))));
+    let mut publisher = Some(tokio::spawn(publish::publish(Arc::clone(&world), hub.clone(), dice.fork(100))));
 
     // Half of the servers drain while their clients are busy. The listeners of some fail.
     let at = dice.in_range(span / 4..=span);
@@ -277,9 +278,9 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     } else {
         finish(&world, clients).await;
         sleep(PATIENCE).await;
-        let mut probes = probe(&world).await;
-        stop(&mut publisher).await;
-        events::probe(&world, &hub, &mut probes).await;
+        let mut probes = probe::places(&world).await;
+        stop(&world, &mut publisher).await;
+        probe::direct_writes(&world, &hub, &mut probes).await;
         drain_now(&world, drains);
         let drained = drained(&world, server).await;
         drop(probes);
@@ -288,7 +289,7 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         }
         drained
     };
-    stop(&mut publisher).await;
+    stop(&world, &mut publisher).await;
     if let Some(drained) = drained {
         net.note(0, "drained", drained.duration.as_millis() as u64);
         if drained.connections != drained.finished + drained.notified + drained.aborted {
@@ -324,10 +325,11 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     })
 }
 
-async fn stop(task: &mut Option<JoinHandle<()>>) {
-    if let Some(task) = task.take() {
-        task.abort();
-        let _ = task.await;
+/// Lets the publisher send what it has begun to send.
+async fn stop(world: &World, publisher: &mut Option<JoinHandle<()>>) {
+    if let Some(publisher) = publisher.take() {
+        world.publisher_stops.notify_one();
+        publisher.await.expect("no panic");
     }
 }
 
@@ -372,56 +374,4 @@ async fn finish(world: &World, clients: Vec<JoinHandle<()>>) {
             world.fault(0, "a client does not end");
         }
     }
-}
-
-/// Takes all places at once: none may be taken by a connection that has ended. There are no more, until one is given back.
-async fn probe(world: &World) -> Vec<Wire> {
-    let tags = Tags::new(u64::from(u16::MAX));
-    let mut wires = Vec::new();
-    for _ in 0..world.terms.places {
-        wires.extend(taken(world, &tags, 200).await);
-    }
-    taken(world, &tags, 503).await;
-    wires.pop();
-    // The server has noticed that a client has left.
-    sleep(Duration::from_secs(1)).await;
-    wires.extend(taken(world, &tags, 200).await);
-    wires
-}
-
-/// Expects an answer of the service, or that the server is full.
-async fn taken(world: &World, tags: &Tags, status: u16) -> Option<Wire> {
-    let socket = world.connector.connect(IpAddr::from([192, 0, 2, 1]), Profile::default()).await;
-    let socket = socket.expect("a server that listens");
-    let mut wire = match &world.seals {
-        None => Wire::new(socket, Pace::FAST),
-        Some(seals) => match seals.connect(&mut Dice::new(0), socket).await {
-            Ok(stream) => Wire::new(stream, Pace::FAST),
-            // Without a handshake there is no answer.
-            Err((_, socket)) if status == 503 && (socket.is_reset() || !world.terms.resets) => return None,
-            Err((error, socket)) => {
-                world.fault(socket.link(), format_args!("not {status}: {error}"));
-                return None;
-            }
-        },
-    };
-    let tag = tags.next();
-    let _ = wire.send(format!("GET /fixed/{tag}/5 HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
-    match wire.head().await {
-        Ok(head) if head.status == status && status == 200 => {
-            let body = wire.body(&head).await;
-            if body.bytes != bytes_of(tag, 5) {
-                world.fault(wire.io.link(), "a wrong body");
-            }
-            return Some(wire);
-        }
-        Ok(head) if head.status == status && head.closes() => {
-            world.calls.forbid(tag);
-            if let (_, Ended::Reset) = wire.end().await {
-                world.fault(wire.io.link(), "a refused connection was reset");
-            }
-        }
-        other => world.fault(wire.io.link(), format_args!("not {status}: {other:?}")),
-    }
-    None
 }
