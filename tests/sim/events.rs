@@ -8,7 +8,7 @@ use tokio::time::{timeout, timeout_at};
 
 use crate::client::Talk;
 use crate::decode::{Decoder, Form};
-use crate::log::{REPLAY, SimLog};
+use crate::log::SimLog;
 use crate::owed::Asked;
 use crate::publish::text;
 
@@ -112,7 +112,7 @@ pub(crate) async fn read(mut talk: Talk, reader: &mut Reader) {
     stream.is_silent(&talk);
     let now = talk.world.net.now();
     // Events that were sent before the reader came take their time.
-    if talk.line.is_steady && now > since + talk.line.time_for(RING) + LATE + REPLAY {
+    if talk.line.is_steady && now > since + talk.line.time_for(RING) + LATE + talk.world.terms.hub.replay_time() {
         reader.lacks(&talk, &stream, now - talk.line.longest - LATE);
     }
     leave(talk, form).await;
@@ -189,7 +189,8 @@ impl Stream {
 
     /// Returns whether it may still have been in the events of a log when it was told to end.
     fn may_be_replaying(&self, talk: &Talk, told: u64) -> bool {
-        talk.world.terms.hub.log.is_some() && !(talk.line.is_steady && told > self.since + REPLAY)
+        let hub = &talk.world.terms.hub;
+        hub.log.is_some() && !(talk.line.is_steady && told > self.since + hub.replay_time())
     }
 
     /// Returns when the stream could end at its age, at the earliest.
@@ -307,7 +308,7 @@ impl Reader {
             talk.fault(format_args!("event {number} was sent before the reader came"));
         }
         (self.next, self.last, self.has_lost) = (Some(number + 1), Some((number, id.to_owned())), false);
-        let replay = if stream.is_resumed && talk.world.terms.hub.log.is_some() { REPLAY } else { 0 };
+        let replay = if stream.is_resumed { talk.world.terms.hub.replay_time() } else { 0 };
         let (now, takes) = (talk.world.net.now(), talk.line.time_for(stream.bytes) + replay);
         if talk.line.is_steady && now > sent.max(stream.since) + takes + LATE {
             talk.fault(format_args!("event {number} came {} ms after it was sent", now - sent));

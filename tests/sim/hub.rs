@@ -40,7 +40,10 @@ impl HubTerms {
     pub(crate) fn choose(mut dice: Dice, ground: Ground) -> Self {
         let ring = *dice.pick(&[1_000, 1_000, 16]);
         let gzip = dice.chance(40);
-        let log = dice.chance(30).then(|| SimLog::new(*dice.pick(&[1_000, 1_000, 60]), *dice.pick(&[u64::MAX, 30])));
+        let log = dice.chance(30).then(|| {
+            let (history, strikes) = (*dice.pick(&[1_000, 1_000, 60]), *dice.pick(&[u64::MAX, 30]));
+            SimLog::new(history, strikes, dice.chance(30))
+        });
         let policies = [LagPolicy::DropOldest, LagPolicy::DropOldest, LagPolicy::Latest, LagPolicy::Disconnect];
         let policy = if log.is_none() && dice.chance(20) { LagPolicy::Block } else { *dice.pick(&policies) };
         // The ids of a hub begin with a random number, so that their compressed length does not follow from the seed.
@@ -81,6 +84,11 @@ impl HubTerms {
         let hub = if let Some(age) = self.max_age { hub.max_age(millis(age)) } else { hub };
         let hub = if let Some(log) = &self.log { hub.log(log.clone()) } else { hub };
         if self.gzip { hub.gzip(6).build() } else { hub.build() }
+    }
+
+    /// Returns the longest time in which a reader that resumes gets what the ring does not have.
+    pub(crate) fn replay_time(&self) -> u64 {
+        self.log.as_ref().map_or(0, SimLog::replay_time)
     }
 
     /// Returns the id of an event, if it is not one of the hub.

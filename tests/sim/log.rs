@@ -12,8 +12,11 @@ use tokio::time::sleep;
 /// Time that it takes for an answer, and the most events of a page.
 const TAKES: Duration = Duration::from_millis(2);
 const PAGE: usize = 50;
-/// Longest time in which a reader gets all that a log has.
-pub(crate) const REPLAY: u64 = 200;
+/// Longest time in which a reader gets all that a log has, unless answers take long.
+const REPLAY: u64 = 200;
+/// Each answer whose number this divides may take long.
+const SLOW: u64 = 7;
+const TAKES_LONG: Duration = Duration::from_secs(40);
 
 /// The log of a hub.
 #[derive(Clone, Debug)]
@@ -22,6 +25,7 @@ pub(crate) struct SimLog {
     history: usize,
     /// Each answer whose number this divides is that the log is unreachable.
     strikes: u64,
+    is_slow: bool,
     answers: Arc<AtomicU64>,
     state: Arc<Mutex<State>>,
 }
@@ -45,8 +49,8 @@ fn behind(id: &str) -> Option<u64> {
 }
 
 impl SimLog {
-    pub(crate) fn new(history: usize, strikes: u64) -> Self {
-        Self { history, strikes, answers: Arc::default(), state: Arc::default() }
+    pub(crate) fn new(history: usize, strikes: u64, is_slow: bool) -> Self {
+        Self { history, strikes, is_slow, answers: Arc::default(), state: Arc::default() }
     }
 
     /// Delivers an event that was sent. Returns its id.
@@ -63,6 +67,11 @@ impl SimLog {
     /// Returns the number of the oldest event that it has.
     pub(crate) fn first(&self) -> u64 {
         self.state.lock().unwrap().events.len().saturating_sub(self.history) as u64
+    }
+
+    /// Returns the longest time in which a reader gets all events.
+    pub(crate) fn replay_time(&self) -> u64 {
+        if self.is_slow { 1_000 * 60 * 60 } else { REPLAY }
     }
 
     /// Returns whether it was unreachable for a reader.
@@ -90,8 +99,9 @@ impl Log for SimLog {
 
     fn replay<'a>(&'a self, after: &'a str, upto: &'a str, bytes: usize) -> LogFuture<'a, Result<Replay, ReplayError>> {
         Box::pin(async move {
-            sleep(TAKES).await;
-            if (self.answers.fetch_add(1, Relaxed) + 1).is_multiple_of(self.strikes) {
+            let answer = self.answers.fetch_add(1, Relaxed) + 1;
+            sleep(if self.is_slow && answer.is_multiple_of(SLOW) { TAKES_LONG } else { TAKES }).await;
+            if answer.is_multiple_of(self.strikes) {
                 return Err(ReplayError::Unreachable("on strike".into()));
             }
             let (next, end) = (behind(after).expect("an id"), behind(upto).expect("an id"));
@@ -107,7 +117,17 @@ impl Log for SimLog {
             let page: Vec<_> =
                 page.map(|number| (id(number), Event::new().data(&*state.events[number as usize]))).collect();
             let has_more = !page.is_empty() && from + (page.len() as u64) < end;
-            let replay = Replay::new(page).more(has_more);
+            let replay = match page.last() {
+                // As the reader gets them.
+                Some((last, _)) if answer.is_multiple_of(2) => {
+                    let text = page
+                        .iter()
+                        .map(|(id, event)| format!("data: {}\nid: {id}\n\n", event.parts().data.unwrap_or_default()));
+                    Replay::encoded(text.collect::<String>(), last.clone(), page.len() as u64)
+                }
+                _ => Replay::new(page),
+            };
+            let replay = replay.more(has_more);
             Ok(if from > next { replay.gap(Some(from - next)) } else { replay })
         })
     }

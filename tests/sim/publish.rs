@@ -22,6 +22,9 @@ pub(crate) async fn publish(world: Arc<World>, hub: Hub, mut dice: Dice) {
         if world.net.now() >= closes_at {
             return world.close(&hub);
         }
+        if dice.chance(10) {
+            refuse(&world, &hub, &mut dice);
+        }
         let together = match dice.in_range(0..=99) {
             0..=4 => dice.in_range(20..=60),
             5..=34 => dice.in_range(2..=5),
@@ -30,6 +33,20 @@ pub(crate) async fn publish(world: Arc<World>, hub: Hub, mut dice: Dice) {
         for _ in 0..together {
             send(&world, &hub).await;
         }
+    }
+}
+
+/// Sends an event that a stream cannot contain: it is refused, and not sent.
+fn refuse(world: &World, hub: &Hub, dice: &mut Dice) {
+    let event = Event::new().data("refused");
+    let event = match dice.in_range(0..=3) {
+        0 => event.id(""),
+        1 => event.id(*dice.pick(&["a\nb", "\r", "a\0"])),
+        2 => event.id("x".repeat(1_025)),
+        _ => event.event("a\nb"),
+    };
+    if let Ok(id) = hub.send(event) {
+        world.fault(0, format_args!("an event was sent that is none: {id:?}"));
     }
 }
 

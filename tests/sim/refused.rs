@@ -13,7 +13,7 @@ pub(crate) const FIELDS_MAX: usize = 12;
 pub(crate) const BODY_MAX: u64 = 256 << 10;
 /// Values of `Host` that are none.
 const NO_HOSTS: &[&str] =
-    &["mi ll", "mill:8o", "mill:99999", "me@mill", "[::1", "[mill]", "mi%2", "mill/", "1.2.3.4:-1"];
+    &["mi ll", "mill:8o", "mill:99999", "me@mill", "[::1", "[mill]", "mi%2", "a%2z", "a%z2", "mill/", "1.2.3.4:-1"];
 
 /// What the hook adds to an answer of the server.
 pub(crate) fn mark(response: &mut Response<Bytes>) {
@@ -45,9 +45,9 @@ pub(crate) async fn refused(mut talk: Talk) {
     // Bytes of the request that the server has not read when it closes the socket are answered by a reset.
     talk.sent_behind = true;
     talk.line.is_in_one_piece = false;
-    let now = talk.world.net.now();
-    let is_late = now >= talk.late_from(&asked);
-    let bytes = talk.expect_end((0, now), Some(&asked)).await;
+    let latest = asked.sent + talk.line.time_for(asked.bytes);
+    let bytes = talk.expect_end((0, latest), Some(&asked)).await;
+    let is_late = talk.world.net.now() >= talk.late_from(&asked);
     let answer = String::from_utf8_lossy(&bytes).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let head = head.to_ascii_lowercase();

@@ -1,7 +1,7 @@
 //! TLS of a server and of its clients. The sizes of all messages follow from the seed: they depend on no random number.
 
 use std::io;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use millstream::server::tls::Tls;
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519, SerialNumber};
@@ -9,9 +9,10 @@ use testkit::sim::{Dice, Socket};
 use testkit::tls::any_client;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+use tokio_rustls::rustls::{CipherSuite, ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
 
 struct Identity {
     pem: String,
@@ -34,12 +35,26 @@ static IDENTITY: LazyLock<Identity> = LazyLock::new(|| {
 pub(crate) struct Seals {
     pub(crate) server: Tls,
     clients: Vec<Arc<ClientConfig>>,
+    faults: Mutex<Vec<String>>,
+}
+
+/// Returns a provider whose preferred cipher is ChaCha20, as that of a client without AES instructions, or another.
+fn provider(prefers_chacha: bool) -> Arc<CryptoProvider> {
+    let mut provider = CryptoProvider::clone(any_client(&[&TLS13]).crypto_provider());
+    provider.cipher_suites.sort_by_key(|suite| is_chacha(suite.suite()) != prefers_chacha);
+    Arc::new(provider)
+}
+
+fn is_chacha(suite: CipherSuite) -> bool {
+    format!("{suite:?}").contains("CHACHA20")
 }
 
 impl Seals {
     pub(crate) fn new() -> Self {
-        let client = |version, offers_alpn| {
-            let client = any_client(&[version]).with_root_certificates(IDENTITY.trusted.clone());
+        let client = |(version, offers_alpn, prefers_chacha)| {
+            let client = ClientConfig::builder_with_provider(provider(prefers_chacha));
+            let client = client.with_protocol_versions(&[version]).expect("a version");
+            let client = client.with_root_certificates(IDENTITY.trusted.clone());
             let mut client = client.with_no_client_auth();
             if offers_alpn {
                 client.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -48,9 +63,16 @@ impl Seals {
         };
         Self {
             server: Tls::from_pem(&IDENTITY.pem, &IDENTITY.key).expect("an identity"),
-            clients: [(&TLS13, true), (&TLS13, false), (&TLS12, true), (&TLS12, false)]
-                .map(|(version, offers_alpn)| client(version, offers_alpn))
-                .into(),
+            clients: [
+                (&TLS13, true, false),
+                (&TLS13, false, false),
+                (&TLS13, true, true),
+                (&TLS12, true, false),
+                (&TLS12, false, true),
+            ]
+            .map(client)
+            .into(),
+            faults: Mutex::default(),
         }
     }
 
@@ -68,8 +90,19 @@ impl Seals {
         dice: &mut Dice,
         socket: Socket,
     ) -> Result<TlsStream<Socket>, (io::Error, Socket)> {
-        let connector = TlsConnector::from(Arc::clone(dice.pick(&self.clients)));
-        connector.connect(name(), socket).into_fallible().await
+        let config = dice.pick(&self.clients);
+        let stream = TlsConnector::from(Arc::clone(config)).connect(name(), socket).into_fallible().await?;
+        let chosen = stream.get_ref().1.negotiated_cipher_suite().expect("a cipher").suite();
+        let preferred = config.crypto_provider().cipher_suites[0].suite();
+        if is_chacha(chosen) != is_chacha(preferred) {
+            self.faults.lock().unwrap().push(format!("{chosen:?} for a client that prefers {preferred:?}"));
+        }
+        Ok(stream)
+    }
+
+    /// Returns the ciphers that the server should not have chosen.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        self.faults.lock().unwrap().clone()
     }
 }
 

@@ -35,7 +35,7 @@ use millstream::server::{Connection, RequestBody, until_drain};
 use millstream::sse::{Event, FramedHub, Hub, JsonLines, KeepAlive};
 use testkit::http::{Answer, BoxError, boxed};
 use testkit::sim::{bytes_of, from};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::tokens;
 
@@ -156,6 +156,18 @@ impl Service {
         response
     }
 
+    /// Waits for a time. Only a drain is announced meanwhile.
+    async fn wait(&self, request: &Request<RequestBody>, time: Duration) {
+        let (until, connection) = (Instant::now() + time, request.extensions().get::<Connection>());
+        let signal = connection.expect("a connection").drain_signal().expect("a server");
+        if timeout_at(until, signal.draining()).await.is_ok() {
+            if !signal.is_draining() {
+                self.calls.0.lock().unwrap().wrong.push("a drain is announced, which there is not".to_owned());
+            }
+            sleep_until(until).await;
+        }
+    }
+
     pub(crate) async fn answer(self, request: Request<RequestBody>) -> Result<Answer, BoxError> {
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.split('/').skip(1).collect();
@@ -189,7 +201,7 @@ impl Service {
                 boxed(StreamBody::new(pieces))
             }
             "late" => {
-                sleep(Duration::from_millis(number(2))).await;
+                self.wait(&request, Duration::from_millis(number(2))).await;
                 small()
             }
             kind @ ("events" | "layered" | "lines") => return Ok(self.subscribe(kind, tag, &request)),

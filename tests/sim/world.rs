@@ -312,7 +312,8 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
             world.fault(0, format_args!("{left} {what} are left"));
         }
     }
-    world.calls.faults().into_iter().for_each(|fault| world.fault(0, fault));
+    let sealed = world.seals.iter().flat_map(Seals::faults);
+    world.calls.faults().into_iter().chain(sealed).for_each(|fault| world.fault(0, fault));
     let faults = std::mem::take(&mut *world.faults.lock().unwrap());
     let connection_hours = net.connection_hours();
     net.trace(|trace| Outcome {
