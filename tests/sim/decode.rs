@@ -81,8 +81,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Returns whether a stream may end here, with the last event or within a line or a member of gzip.
-    pub(crate) fn is_complete(self) -> bool {
+    /// Returns whether a stream may end here, and not within a line or a member of gzip.
+    pub(crate) fn ends_well(self) -> bool {
         match self {
             Self::Plain => true,
             Self::Gzip(decoder) => decoder.finish().is_ok(),

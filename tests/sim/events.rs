@@ -220,7 +220,7 @@ impl Stream {
         }
         let last = if self.form == Form::Lines { "" } else { RETRY };
         // A member of gzip has an end of its own.
-        if self.rest != last.as_bytes() || !self.decoder.is_complete() {
+        if self.rest != last.as_bytes() || !self.decoder.ends_well() {
             talk.fault(format_args!("not the end of events: {:?}", String::from_utf8_lossy(&self.rest)));
         }
         talk.answered(now, &self.asked);

@@ -14,6 +14,8 @@ pub(crate) const BODY_MAX: u64 = 256 << 10;
 /// Values of `Host` that are none.
 const NO_HOSTS: &[&str] =
     &["mi ll", "mill:8o", "mill:99999", "me@mill", "[::1", "[mill]", "mi%2", "a%2z", "a%z2", "mill/", "1.2.3.4:-1"];
+/// Fields without one `Host`.
+const NOT_ONE_HOST: &[&str] = &["", "Host: mill\r\nHost: mill\r\n"];
 
 /// What the hook adds to an answer of the server.
 pub(crate) fn mark(response: &mut Response<Bytes>) {
@@ -32,7 +34,7 @@ pub(crate) async fn refused(mut talk: Talk) {
         1 => (431, true, get("", &format!("Host: mill\r\n{}", "X-More: 1\r\n".repeat(FIELDS_MAX)))),
         2 => (431, false, get("", &format!("Host: mill\r\nX-Long: {}\r\n", "l".repeat(HEAD_MAX)))),
         3 => (400, true, get("", &format!("Host: {}\r\n", talk.dice.pick(NO_HOSTS)))),
-        4 => (400, true, get("", *talk.dice.pick(&["", "Host: mill\r\nHost: mill\r\n"][..]))),
+        4 => (400, true, get("", talk.dice.pick::<&str>(NOT_ONE_HOST))),
         5 => (413, true, post(&format!("Content-Length: {}\r\n", BODY_MAX + 1))),
         _ => (413, true, post("Transfer-Encoding: chunked\r\n") + &chunks(BODY_MAX as usize + 1)),
     };
