@@ -41,6 +41,7 @@
 //! | an error of the listener ends the server, and not its connections | one in ten seeds | `world.rs` |
 //! | TLS: a handshake ends in the time of the first head, from connecting, and a client that does not complete one has as long | not before: always; at the latest: able | `handshake.rs` |
 //! | TLS: what is no handshake, no record or an end of the client ends the connection at once; HTTP gets a 400 | able | `handshake.rs`, `endings.rs` |
+//! | TLS: the cipher is AES-128, or ChaCha20 if the client prefers it | always | `seal.rs` |
 //! | TLS: the last bytes are followed by a `close_notify`, and no record is wrong | as the end in place of a reset | `owed.rs` |
 //! | no task, connection, place or waiting service is left; a drain ends at its deadline | always | `world.rs` |
 
