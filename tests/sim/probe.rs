@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use millstream::sse::Hub;
 use testkit::sim::{Dice, Ended, Pace, Profile, Wire, bytes_of};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::decode::Form;
 use crate::publish;
 use crate::world::{Tags, World};
+
+/// Time in which what was sent has come.
+const SLACK: u64 = 100;
 
 /// Takes all places at once: none may be taken by a connection that has ended. There are no more, until one is given back.
 pub(crate) async fn places(world: &World) -> Vec<Wire> {
@@ -88,5 +91,26 @@ pub(crate) async fn direct_writes(world: &World, hub: &Hub, wires: &mut [Wire]) 
     let (stats, is_layered) = (hub.stats(), usize::from(count == forms.len()));
     if (stats.subscribers, stats.direct) != (count, count - is_layered) {
         world.fault(0, format_args!("not {count} readers, to which the hub writes: {stats:?}"));
+    }
+    if terms.max_age.is_none() {
+        comments(world, hub, &mut wires[0]).await;
+    }
+}
+
+/// A reader to which the hub writes gets a comment after half to all of each silent period.
+async fn comments(world: &World, hub: &Hub, wire: &mut Wire) {
+    while let Ok(Ok(_)) = timeout(Duration::from_millis(SLACK), wire.chunk()).await {}
+    publish::send(world, hub).await;
+    // A comment may have been on its way.
+    while wire.chunk().await.is_ok_and(|bytes| bytes == b":\n") {}
+    let (period, mut heard) = (world.terms.hub.keep_alive, world.net.now());
+    for _ in 0..2 {
+        let bytes = wire.chunk().await.unwrap_or_default();
+        let silence = world.net.now() - heard;
+        heard += silence;
+        if bytes != b":\n" || silence + SLACK < period / 2 || silence > period + SLACK {
+            let bytes = String::from_utf8_lossy(&bytes).into_owned();
+            world.fault(wire.io.link(), format_args!("{bytes:?} after {silence} ms of silence"));
+        }
     }
 }
