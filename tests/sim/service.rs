@@ -140,9 +140,9 @@ impl Service {
         counts.bad_ids += u64::from(has_bad_id && !is_refused);
         let taken = (after.subscribers - before.subscribers, after.refused - before.refused);
         let is_right = match (is_refused, is_full) {
-            (true, true) => taken == (0, 1),
-            // Closed, or not full.
-            (true, false) => taken == (0, 0) && self.hub.send(Event::new().data("")).is_err(),
+            (true, true) if taken == (0, 1) => true,
+            // Closed.
+            (true, _) => taken == (0, 0) && self.hub.send(Event::new().data("")).is_err(),
             (false, _) => taken == (1, 0) && !is_full,
         };
         if !is_right {
