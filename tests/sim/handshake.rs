@@ -66,7 +66,7 @@ pub(crate) async fn shake(mut talk: Talk, seals: &Seals) -> Option<Talk> {
     }
     match shaken {
         // The server may have given up before the last message arrives.
-        Ok(_) if now + talk.line.shortest >= due => None,
+        Ok(_) if now + talk.line.longest >= due => None,
         Ok(stream) => {
             talk.world.net.note(link, "handshake, resumed", is_resumed(&stream).into());
             if talk.line.is_steady && now > began + MESSAGES * talk.line.longest + SLOW {
