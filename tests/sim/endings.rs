@@ -7,6 +7,8 @@ use tokio::time::sleep;
 
 use crate::client::Talk;
 use crate::owed::Asked;
+use crate::refused;
+use crate::tokens;
 use crate::world::LATE;
 
 /// Time after which a server has noticed the end of a response. Bytes that arrive earlier may count as sent with the last
@@ -44,6 +46,10 @@ pub(crate) enum Ending {
     HalfCloseBehind,
     /// Leaves within a response.
     LeaveWithin,
+    /// Sends a request that the server itself refuses.
+    Refused,
+    /// Reads a stream of events that is not one of the hub.
+    Tokens,
     /// Over TLS: sends a part of a record.
     PartOfRecord,
     /// Over TLS: sends a record that was not made with the keys of the connection, or is none.
@@ -74,6 +80,10 @@ impl Ending {
             Stall,
             HalfCloseBehind,
             LeaveWithin,
+            Refused,
+            Refused,
+            Tokens,
+            Tokens,
         ])
     }
 
@@ -128,6 +138,8 @@ impl Ending {
             Self::Stall => stall(talk).await,
             Self::HalfCloseBehind => half_close_behind(talk).await,
             Self::LeaveWithin => leave_within(talk).await,
+            Self::Refused => refused::refused(talk).await,
+            Self::Tokens => tokens::read(talk).await,
             Self::PartOfRecord => part_of_record(talk).await,
             Self::WrongRecord => wrong_record(talk).await,
         }

@@ -1,30 +1,46 @@
 //! Readers of the events of a hub over HTTP/1: each event comes once, in order and in time, over as many connections as it
 //! takes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use millstream::sse::{Event, Hub};
 use testkit::sim::{Dice, Ended};
-use tokio::time::{sleep, timeout, timeout_at};
+use tokio::time::{timeout, timeout_at};
 
 use crate::client::Talk;
+use crate::decode::Form;
 use crate::owed::Asked;
-use crate::reader::{LATE, Reader, Stream, View, text};
+use crate::reader::{LATE, Reader, Stream, View};
 use crate::world::World;
+
+/// One byte more than the longest id.
+const TOO_LONG: usize = 1_025;
 
 /// Reads events for a while, from behind the last one, and leaves.
 pub(crate) async fn read(mut talk: Talk, reader: &mut Reader) {
     let tag = talk.tags.next();
-    let last = reader.resumes().map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
-    let asked = talk.ask(tag, &format!("GET /events/{tag} HTTP/1.1\r\nHost: mill\r\n{last}\r\n")).await;
+    let (form, has_gzip) = (Form::choose(&mut talk.dice), talk.world.terms.hub.gzip);
+    let last = match reader.resumes() {
+        Some(id) => format!("Last-Event-ID: {id}\r\n"),
+        // Ignored, and counted.
+        None if talk.dice.chance(10) => format!("Last-Event-ID: {}\r\n", "x".repeat(TOO_LONG)),
+        None => String::new(),
+    };
+    let path = format!("/{}/{tag}", form.path());
+    let asked = talk.ask(tag, &format!("GET {path} HTTP/1.1\r\nHost: mill\r\n{}{last}\r\n", form.fields())).await;
     let Some(head) = talk.head_of(&asked, 200).await else { return };
-    if head.field("content-type") != Some("text/event-stream") {
-        return talk.fault(format_args!("no events: {head:?}"));
+    if head.status == 503 {
+        // The service has compared the number of readers.
+        if head.field("retry-after") != Some("2") {
+            talk.fault(format_args!("no time to return: {head:?}"));
+        }
+        return;
+    }
+    if !form.is_right(&head, has_gzip) {
+        return talk.fault(format_args!("not the head of {form:?}: {head:?}"));
     }
     let since = talk.world.net.now();
     let leaves_at = since + talk.world.time_for_events(&mut talk.dice);
-    let mut stream = Stream::new(asked.began, since);
+    let mut stream = Stream::new(&talk.view(), reader, form, asked.began, since);
     loop {
         let now = talk.world.net.now();
         if now >= leaves_at {
@@ -41,7 +57,7 @@ pub(crate) async fn read(mut talk: Talk, reader: &mut Reader) {
         }
     }
     stream.leaves(&talk.view(), reader);
-    leave(talk).await;
+    leave(talk, form).await;
 }
 
 /// The end of a connection behind the end of a stream, which is its last response or not.
@@ -67,7 +83,7 @@ impl Talk {
 }
 
 /// A client that leaves a stream.
-async fn leave(mut talk: Talk) {
+async fn leave(mut talk: Talk, form: Form) {
     match talk.dice.in_range(0..=3) {
         0 => talk.wire.io.reset(),
         1 => talk.wire.io.vanish(),
@@ -77,8 +93,10 @@ async fn leave(mut talk: Talk) {
             let (from, until) = (now + line.longest, now + 1_000 + 2 * line.longest);
             let goes_on = timeout_at(talk.world.net.at(until), talk.wire.end()).await.is_err();
             // The stream ends once it is silent for 5 ms, and all of it is acknowledged.
-            let is_silent = talk.world.longest_silence(from, until - line.longest) > 2 * line.longest + LATE;
-            if goes_on && is_silent && line.is_steady {
+            let is_silent = talk.world.published.lock().unwrap().longest_silence(from, until - line.longest)
+                > 2 * line.longest + LATE;
+            // JSON lines are not a stream of events for the server, which waits for longer.
+            if goes_on && is_silent && line.is_steady && form != Form::Lines {
                 talk.fault("events for a client that has ended its side");
             }
         }
@@ -90,27 +108,5 @@ impl World {
     /// Chooses the time after which a reader leaves a stream.
     pub(crate) fn time_for_events(&self, dice: &mut Dice) -> u64 {
         dice.of_any_size(1..=if self.terms.is_calm { 86_400_000 } else { 300_000 })
-    }
-
-    /// Returns the longest time between two times in which no event was sent.
-    fn longest_silence(&self, from: u64, until: u64) -> u64 {
-        let published = self.published.lock().unwrap();
-        let sent = published.iter().map(|(sent, _)| *sent).filter(|sent| (from..until).contains(sent));
-        let mut last = from;
-        sent.chain([until]).map(|at| at - std::mem::replace(&mut last, at)).max().unwrap_or(0)
-    }
-}
-
-/// Sends events until the end of the clients, some of them together.
-pub(crate) async fn publish(world: Arc<World>, hub: Hub, mut dice: Dice) {
-    let pause = world.ends_at / 1_000 + dice.of_any_size(20..=20_000);
-    while !world.is_over() {
-        sleep(Duration::from_millis(dice.in_range(1..=pause))).await;
-        let together = if dice.chance(30) { dice.in_range(2..=5) } else { 1 };
-        for _ in 0..together {
-            let mut published = world.published.lock().unwrap();
-            let sent = hub.send(Event::new().data(text(published.len() as u64))).expect("an event that fits");
-            published.push((world.net.now(), sent.id().expect("an id of the hub")));
-        }
     }
 }

@@ -9,6 +9,7 @@ use hyper::header::{HeaderMap, HeaderValue};
 use testkit::sim::{Dice, bytes_of, read, read_some, send_all};
 use tokio::time::{sleep, timeout};
 
+use crate::decode::Form;
 use crate::line::SMALL;
 use crate::owed2::{Asked, Held, Progress, SLOW, Session};
 use crate::reader::{Reader, Stream};
@@ -187,7 +188,7 @@ impl Session {
         let Some(mut body) = self.head_of(&asked, response, 200).await else { return };
         let since = self.now();
         let leaves_at = since + self.world.time_for_events(dice);
-        let mut stream = Stream::new(asked.began, since);
+        let mut stream = Stream::new(&self.view(), reader, Form::Plain, asked.began, since);
         while self.now() < leaves_at {
             match timeout(Duration::from_millis(leaves_at - self.now()), read_some(&mut body)).await {
                 Err(_) => break,

@@ -65,6 +65,8 @@ pub(crate) async fn shake(mut talk: Talk, seals: &Seals, is_two: bool) -> Option
         talk.world.fault(link, format_args!("a handshake until {now} ms, limited to {due} ms"));
     }
     match shaken {
+        // The server may have given up before the last message arrives.
+        Ok(_) if now + talk.line.longest >= due => None,
         Ok(stream) => {
             talk.world.net.note(link, "handshake, resumed", is_resumed(&stream).into());
             if talk.line.is_steady && now > began + MESSAGES * talk.line.longest + SLOW {

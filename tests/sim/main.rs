@@ -28,13 +28,20 @@
 //! | a connection ends behind `Connection: close`, HTTP/1.0, garbage and the end of the client | always; in time: able | `owed.rs` |
 //! | an answer to a request that was sent in a drain announces the end | always | `owed.rs` |
 //! | `100 Continue` comes for a body that waits for it, and for no other | always | `client.rs` |
-//! | each event comes once, in order, with its id, over all connections of a client; only a reader behind the ring misses some, and is told how many | always | `events.rs` |
-//! | an event comes within 50 ms and the time over the link, and a comment within 15 s | steady | `events.rs` |
-//! | a drain ends a stream in order, behind the events that were sent before | always, if it ends before the deadline; steady ones do | `events.rs` |
-//! | a connection is refused if all places are taken, and only then | then: at the end of a seed; only then: always | `owed.rs`, `world.rs` |
+//! | a request beyond a limit of its head or body, or with a wrong `Host`, gets the server's answer with the hook's field and body, and is not executed | always; the answer may be lost: not able | `refused.rs` |
+//! | each event comes once, in order, with its id, over all connections of a client and in each form: plain, through a layer, compressed, JSON lines | always | `events.rs`, `decode.rs` |
+//! | only a reader behind the ring or the queue misses events, as few as the policy says, and is told how many | always | `events.rs`, `hub.rs` |
+//! | an event comes within 50 ms and the time over the link, and a comment after half to all of its period | steady | `events.rs` |
+//! | a stream ends in order, behind the events that were sent before: in a drain, with its hub, at its age, or if `LagPolicy::Disconnect` ends it | always, if it ends before the deadline; in time: steady | `events.rs` |
+//! | on sockets of the kernel, a hub writes to the connections of its readers itself if it may, with comments in each silent period | at the end | `probe.rs` |
+//! | `KeepAlive` adds comments between two events, after half to all of a silent period, and changes nothing else; `until_drain` ends such a stream in a drain | always; in time: steady | `tokens.rs` |
+//! | a hub refuses a reader if all of its places are taken or it is closed, and only then | always | `service.rs` |
+//! | the statistics of a hub are what was sent, kept, refused and ignored, and not less than what has come | at the end | `hub.rs` |
+//! | a connection is refused if all places are taken, and only then | then: at the end of a seed; only then: always | `owed.rs`, `probe.rs` |
 //! | an error of the listener ends the server, and not its connections | one in ten seeds | `world.rs` |
 //! | TLS: a handshake ends in the time of the first head, from connecting, and a client that does not complete one has as long | not before: always; at the latest: able | `handshake.rs` |
 //! | TLS: what is no handshake, no record or an end of the client ends the connection at once; HTTP gets a 400 | able | `handshake.rs`, `endings.rs` |
+//! | TLS: the cipher is AES-128, or ChaCha20 if the client prefers it | always | `seal.rs` |
 //! | TLS: the last bytes are followed by a `close_notify`, and no record is wrong | as the end in place of a reset | `owed.rs` |
 //! | HTTP/2: each stream has the answer to its request, byte by byte; an incomplete one ends by an error; `HEAD` has no content | always | `owed2.rs` |
 //! | HTTP/2: a request that was given up is dropped, and so are all of a connection that has ended | steady | `owed2.rs`, `client2.rs` |
@@ -48,18 +55,25 @@
 
 mod client;
 mod client2;
+mod decode;
 mod endings;
 mod events;
 mod exchange2;
 mod ground;
 mod handshake;
+mod hub;
 mod line;
+mod log;
 mod owed;
 mod owed2;
+mod probe;
+mod publish;
 mod reader;
+mod refused;
 mod request;
 mod seal;
 mod service;
+mod tokens;
 mod world;
 
 use std::env;

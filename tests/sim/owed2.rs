@@ -100,6 +100,11 @@ impl Drop for Held<'_> {
     }
 }
 
+/// Returns whether a response of a hub names the time to return.
+fn is_reader<B>(response: &Response<B>) -> bool {
+    response.headers().get("retry-after").is_some_and(|time| time == "2")
+}
+
 impl Session {
     pub(crate) fn new(talk: (Arc<World>, Arc<Tags>), line: Line, io: Lent<Carrier>, accepted_at: u64) -> Self {
         let ((world, tags), link) = (talk, io.socket().link());
@@ -321,6 +326,11 @@ impl Session {
         match response.status() {
             StatusCode::REQUEST_TIMEOUT if tag.is_none() && now >= from => {
                 self.note("408", asked.tag);
+                return false;
+            }
+            // The hub has no place for a reader, as the service has compared.
+            StatusCode::SERVICE_UNAVAILABLE if tag == Some(asked.tag) && is_reader(response) => {
+                self.note("no place for a reader", asked.tag);
                 return false;
             }
             found if found != status || tag != Some(asked.tag) => {

@@ -1,14 +1,19 @@
 //! The events of a hub as a client sees them, over all of its connections and both versions of HTTP.
 
+use millstream::sse::LagPolicy;
+
+use crate::decode::{Decoder, Form};
 use crate::line::Line;
+use crate::log::SimLog;
+use crate::publish::text;
 use crate::world::World;
 
 /// Time between a send and its arrival, besides that over the link.
 pub(crate) const LATE: u64 = 50;
-/// Longest time without a byte: the period of comments.
-const SILENT: u64 = 15_000;
+/// Time by which a stream may end late at its age.
+const AGED: u64 = 2_000;
 /// Bytes of the events in the largest ring, and more.
-const RING: usize = 300 << 10;
+const RING: usize = 500 << 10;
 /// What a stream ends with.
 const RETRY: &str = "retry: 2000\n\n";
 
@@ -34,6 +39,8 @@ pub(crate) struct Reader {
     next: Option<u64>,
     /// The number and the id of the last event.
     last: Option<(u64, String)>,
+    /// Whether events are missing behind the last one, and how many is not known.
+    has_lost: bool,
 }
 
 /// One response.
@@ -45,19 +52,36 @@ pub(crate) struct Stream {
     /// When the last bytes came, and how many.
     heard: u64,
     bytes: usize,
+    form: Form,
+    decoder: Decoder,
+    /// Whether it goes on behind an id.
+    is_resumed: bool,
     rest: Vec<u8>,
 }
 
 impl Stream {
-    pub(crate) fn new(began: u64, since: u64) -> Self {
-        Self { began, since, heard: since, bytes: 0, rest: Vec::new() }
+    /// Begins a stream whose head has come at `since`.
+    pub(crate) fn new(view: &View<'_>, reader: &Reader, form: Form, began: u64, since: u64) -> Self {
+        let decoder = Decoder::new(form, view.world.terms.hub.gzip);
+        let is_resumed = reader.is_resuming();
+        Self { began, since, heard: since, bytes: 0, form, decoder, is_resumed, rest: Vec::new() }
     }
 
     pub(crate) fn take(&mut self, view: &View<'_>, reader: &mut Reader, chunk: &[u8]) {
         self.is_silent(view);
-        self.heard = view.world.net.now();
+        let (now, heard) = (view.world.net.now(), self.heard);
+        self.heard = now;
         self.bytes += chunk.len();
-        self.rest.extend(chunk);
+        let was_between = self.rest.is_empty();
+        if let Err(error) = self.decoder.add(chunk, &mut self.rest) {
+            return view.fault(format_args!("not {:?}: {error}", self.form));
+        }
+        // A comment comes after half of the period at the earliest.
+        let (line, period) = (view.line, view.world.terms.hub.keep_alive);
+        let is_early = line.is_steady && now + line.time_for(view.others) + LATE < heard + line.shortest + period / 2;
+        if was_between && self.rest == b":\n" && is_early && self.form != Form::Layered {
+            view.fault(format_args!("a comment after {} ms", now - heard));
+        }
         loop {
             // Comments, which are lines of their own.
             while self.rest.starts_with(b":\n") {
@@ -71,27 +95,59 @@ impl Stream {
             let block: Vec<u8> = self.rest.drain(..end + 2).collect();
             let block = String::from_utf8(block).expect("text");
             match block.contains("event: gap\n") {
-                true => reader.gap(view, &block),
+                true => reader.gap(view, self, &block),
                 false => reader.event(view, self, &block),
             }
         }
     }
 
     fn is_silent(&self, view: &View<'_>) {
-        let now = view.world.net.now();
-        if view.line.is_steady && now > self.heard + SILENT + view.line.time_for(view.others) + LATE {
+        let (now, terms) = (view.world.net.now(), &view.world.terms.hub);
+        if view.line.is_steady && now > self.heard + terms.keep_alive + view.line.time_for(view.others) + LATE {
             view.fault(format_args!("no byte of a stream in {} ms", now - self.heard));
+        }
+        let ends = terms.max_age.map(|age| self.since + age + AGED + view.line.time_for(view.others) + LATE);
+        if view.line.is_steady && ends.is_some_and(|ends| now > ends) {
+            view.fault(format_args!("the stream of {} ms goes on", now - self.since));
         }
     }
 
-    /// The stream has ended in order: in a drain, and behind the events that were sent before.
-    pub(crate) fn ends(&self, view: &View<'_>, reader: &Reader) {
+    /// Returns whether it may still have been in the events of a log when it was told to end.
+    fn may_be_replaying(&self, view: &View<'_>, told: u64) -> bool {
+        let hub = &view.world.terms.hub;
+        hub.log.is_some() && !(view.line.is_steady && told > self.since + hub.replay_time())
+    }
+
+    /// Returns when the stream could end at its age, at the earliest.
+    fn aged_from(&self, view: &View<'_>) -> Option<u64> {
+        view.world.terms.hub.max_age.map(|age| self.began + view.line.shortest + age)
+    }
+
+    /// The stream has ended in order, behind the events that were sent before: in a drain, with the hub, at its age, or
+    /// because the reader is too slow.
+    pub(crate) fn ends(self, view: &View<'_>, reader: &Reader) {
+        let now = view.world.net.now();
         view.world.net.note(view.link, "end of events", reader.next.unwrap_or(0));
-        let Some(drained) = view.world.drained_at() else { return view.fault("the events end") };
-        if self.rest != RETRY.as_bytes() {
+        let aged = self.aged_from(view).filter(|aged| aged + view.line.shortest <= now);
+        let terms = &view.world.terms.hub;
+        let is_slow = match terms.policy {
+            LagPolicy::Disconnect => {
+                reader.next.is_none_or(|next| view.world.published.lock().unwrap().may_be_late(terms, next, now))
+            }
+            LagPolicy::Block => view.world.gave_up_at() >= self.began,
+            _ => false,
+        };
+        match [view.world.drained_at(), view.world.closed_at(), aged].into_iter().flatten().min() {
+            // What is replayed from a log does not come to its end.
+            Some(at) if !is_slow && !self.may_be_replaying(view, at) => reader.lacks(view, &self, at),
+            None if !is_slow => return view.fault("the events end"),
+            _ => {}
+        }
+        let last = if self.form == Form::Lines { "" } else { RETRY };
+        // A member of gzip has an end of its own.
+        if self.rest != last.as_bytes() || !self.decoder.ends_well() {
             view.fault(format_args!("not the end of events: {:?}", String::from_utf8_lossy(&self.rest)));
         }
-        reader.lacks(view, self, drained);
     }
 
     /// The client leaves.
@@ -100,7 +156,8 @@ impl Stream {
         let now = view.world.net.now();
         view.world.net.note(view.link, "leaves events", 0);
         // Events that were sent before the reader came take their time.
-        if view.line.is_steady && now > self.since + view.line.time_for(RING + view.others) + LATE {
+        let takes = view.line.time_for(RING + view.others) + view.world.terms.hub.replay_time();
+        if view.line.is_steady && now > self.since + takes + LATE {
             reader.lacks(view, self, now - view.line.time_for(view.others) - LATE);
         }
     }
@@ -116,62 +173,103 @@ impl Reader {
     pub(crate) fn resumes(&mut self) -> Option<&str> {
         // A gap without an event behind it comes again.
         self.next = self.last.as_ref().map(|(number, _)| number + 1);
+        self.has_lost = false;
         self.last.as_ref().map(|(_, id)| &**id)
     }
 
-    /// Only who is behind by more than the ring may miss events, and is told how many.
-    fn gap(&mut self, view: &View<'_>, block: &str) {
+    /// Only who is behind by more than the ring or the queue may miss events, as few as possible, and is told how many.
+    fn gap(&mut self, view: &View<'_>, stream: &Stream, block: &str) {
         let missed = block.split_once("\"missed\":").and_then(|(_, missed)| missed.split_once('}'));
         let missed = missed.and_then(|(missed, _)| missed.parse::<u64>().ok());
-        let published = view.world.published.lock().unwrap().len() as u64;
-        let is_due = self.next.is_some_and(|next| published > next + view.world.terms.ring as u64);
+        let (terms, now) = (&view.world.terms.hub, view.world.net.now());
+        let published = view.world.published.lock().unwrap();
+        let is = |reason: &str| block.contains(&format!("\"reason\":\"{reason}\""));
+        let is_expired = is("expired");
+        // The first one that is left.
+        let to = match is_expired {
+            true => published.first_kept(terms, now),
+            false => published.first_queued(terms, now),
+        };
+        let is_due = |next: u64| match is_expired {
+            true => stream.is_resumed && next < to,
+            false => is("slow") && terms.policy != LagPolicy::Block && published.may_be_late(terms, next, now),
+        };
+        let has_own_id = self.last.as_ref().is_some_and(|(number, _)| terms.id(*number).is_some());
         match self.next.zip(missed) {
-            Some((next, missed)) if is_due && missed > 0 => self.next = Some(next + missed),
-            // A reader that has seen no event does not know its place.
-            None if self.next.is_none() && !view.line.is_steady => {}
-            _ => view.fault(format_args!("a gap before {:?} of {published}: {block:?}", self.next)),
+            Some((next, missed)) if is_due(next) && missed > 0 && next + missed <= to => {
+                self.next = Some(next + missed);
+                let mut seen = view.world.seen.lock().unwrap();
+                if !is_expired {
+                    (seen.slow_gaps, seen.missed) = (seen.slow_gaps + 1, seen.missed + missed);
+                }
+            }
+            // The events of the ring follow.
+            None if is("unreachable")
+                && stream.is_resumed
+                && terms.log.as_ref().is_some_and(SimLog::was_unreachable) =>
+            {
+                self.has_lost = true;
+            }
+            // A reader that has seen no event does not know its place, which is behind its request.
+            None if self.next.is_none()
+                && published.may_be_late(terms, published.since(stream.began + view.line.shortest), now) => {}
+            // Nothing tells how many events were behind an id that is gone, unless it is a number.
+            None if has_own_id && self.next.is_some_and(is_due) => self.has_lost = true,
+            _ => {
+                let published = published.len();
+                view.fault(format_args!("a gap before {:?} of {published}: {block:?}", self.next));
+            }
         }
     }
 
     fn event(&mut self, view: &View<'_>, stream: &Stream, block: &str) {
         let field = |name| block.lines().find_map(|line| line.strip_prefix(name));
         let (id, data) = (field("id: ").unwrap_or_default(), field("data: ").unwrap_or_default());
-        let number = data.split(' ').next().and_then(|number| number.parse::<u64>().ok());
+        let number = data.strip_prefix('[').and_then(|data| data.split(',').next()?.parse::<u64>().ok());
         let Some(number) = number.filter(|&number| data == text(number)) else {
             return view.fault(format_args!("not an event: {block:?}"));
         };
-        let (sent, id_sent) = view.world.published.lock().unwrap()[number as usize].clone();
+        let (sent, id_sent) = {
+            let published = view.world.published.lock().unwrap();
+            let sent = &published.events[number as usize];
+            (sent.at, sent.id.clone())
+        };
+        view.world.seen.lock().unwrap().events += 1;
         if id != id_sent {
             view.fault(format_args!("event {number} has the id {id}, not {id_sent}"));
         }
         let expected = self.next.unwrap_or(number);
-        if number != expected {
+        // The events of the ring follow an unknown number of lost ones.
+        if number != expected && !(self.has_lost && self.follows(view, number)) {
             view.fault(format_args!("event {number} in place of {expected}"));
         }
         if self.next.is_none() && sent < stream.began + view.line.shortest {
             view.fault(format_args!("event {number} was sent before the reader came"));
         }
-        (self.next, self.last) = (Some(number + 1), Some((number, id.to_owned())));
-        let (now, takes) = (view.world.net.now(), view.line.time_for(stream.bytes + view.others));
+        (self.next, self.last, self.has_lost) = (Some(number + 1), Some((number, id.to_owned())), false);
+        let replay = if stream.is_resumed { view.world.terms.hub.replay_time() } else { 0 };
+        let (now, takes) = (view.world.net.now(), view.line.time_for(stream.bytes + view.others) + replay);
         if view.line.is_steady && now > sent.max(stream.since) + takes + LATE {
             view.fault(format_args!("event {number} came {} ms after it was sent", now - sent));
         }
     }
 
+    /// Returns whether an event may be the first one behind lost events.
+    fn follows(&self, view: &View<'_>, number: u64) -> bool {
+        let published = view.world.published.lock().unwrap();
+        let first = published.first_in_ring(&view.world.terms.hub, view.world.net.now());
+        self.next.is_some_and(|next| next < number) && number <= first
+    }
+
     /// Compares what has come with what was sent before `until`.
     fn lacks(&self, view: &View<'_>, stream: &Stream, until: u64) {
         let published = view.world.published.lock().unwrap();
-        let due = published.partition_point(|(sent, _)| *sent < until) as u64;
+        let due = published.since(until);
         // A reader that has seen none begins behind its request.
-        let began = published.partition_point(|(sent, _)| *sent <= stream.since) as u64;
+        let began = published.since(stream.since + 1);
         drop(published);
         if self.next.unwrap_or(began) < due {
             view.fault(format_args!("no event {}: the next is {:?}", due - 1, self.next));
         }
     }
-}
-
-/// Returns the data of an event.
-pub(crate) fn text(number: u64) -> String {
-    format!("{number} {}", "x".repeat((number * 37 % 300) as usize))
 }

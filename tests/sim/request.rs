@@ -2,7 +2,12 @@
 
 use testkit::sim::{Dice, bytes_of};
 
+use crate::refused::{FIELDS_MAX, URI_MAX};
 use crate::world::Tags;
+
+/// Values of `Host`, RFC 3986 §3.2.
+const HOSTS: &[&str] =
+    &["mill:80", "mill:", "mill:65535", "MILL.example", "127.0.0.1:8080", "[::1]", "[2001:db8::1]:443", "a%20b", ""];
 
 /// A request and its answer.
 #[derive(Debug)]
@@ -53,8 +58,8 @@ impl Request {
                 "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n";
         }
         let version = if is_old { "1.0" } else { "1.1" };
-        let Self { method, path, .. } = &request;
-        request.head = format!("{method} {path} HTTP/{version}\r\nHost: mill\r\n{fields}\r\n").into();
+        let (path, host) = dress(dice, request.path.clone(), &mut fields);
+        request.head = format!("{} {path} HTTP/{version}\r\nHost: {host}\r\n{fields}\r\n", request.method).into();
         request
     }
 
@@ -133,6 +138,19 @@ impl Request {
             }
         }
     }
+}
+
+/// Makes some requests as long as the limits allow, and chooses the host.
+fn dress(dice: &mut Dice, mut path: String, fields: &mut String) -> (String, &'static str) {
+    if dice.chance(10) {
+        path += &format!("?{}", "u".repeat(URI_MAX - path.len() - 1));
+    }
+    if dice.chance(10) {
+        let more = FIELDS_MAX - fields.lines().count() - 1;
+        *fields += &"X-More: 1\r\n".repeat(more);
+    }
+    let host = if dice.chance(70) { "mill" } else { *dice.pick::<&str>(HOSTS) };
+    (path, host)
 }
 
 /// Returns the body of a request. It contains text of requests, at its start and elsewhere.

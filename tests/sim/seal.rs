@@ -1,7 +1,7 @@
 //! TLS of a server and of its clients. The sizes of all messages follow from the seed: they depend on no random number.
 
 use std::io;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use millstream::server::tls::Tls;
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519, SerialNumber};
@@ -9,9 +9,10 @@ use testkit::sim::{Dice, Socket};
 use testkit::tls::any_client;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+use tokio_rustls::rustls::{CipherSuite, ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
 
 struct Identity {
     pem: String,
@@ -36,24 +37,45 @@ pub(crate) struct Seals {
     clients: Vec<Arc<ClientConfig>>,
     /// Those of clients of HTTP/2.
     clients_of_two: Vec<Arc<ClientConfig>>,
+    faults: Mutex<Vec<String>>,
+}
+
+/// Returns a provider whose preferred cipher is ChaCha20, as that of a client without AES instructions, or another.
+fn provider(prefers_chacha: bool) -> Arc<CryptoProvider> {
+    let mut provider = CryptoProvider::clone(any_client(&[&TLS13]).crypto_provider());
+    provider.cipher_suites.sort_by_key(|suite| is_chacha(suite.suite()) != prefers_chacha);
+    Arc::new(provider)
+}
+
+fn is_chacha(suite: CipherSuite) -> bool {
+    format!("{suite:?}").contains("CHACHA20")
 }
 
 impl Seals {
     pub(crate) fn new() -> Self {
-        let client = |version, alpn: Option<&[u8]>| {
-            let client = any_client(&[version]).with_root_certificates(IDENTITY.trusted.clone());
+        let client = |version, alpn: Option<&[u8]>, prefers_chacha| {
+            let client = ClientConfig::builder_with_provider(provider(prefers_chacha));
+            let client = client.with_protocol_versions(&[version]).expect("a version");
+            let client = client.with_root_certificates(IDENTITY.trusted.clone());
             let mut client = client.with_no_client_auth();
             client.alpn_protocols = alpn.into_iter().map(<[u8]>::to_vec).collect();
             Arc::new(client)
         };
         let clients = |alpn: &[u8]| {
-            let each = [(&TLS13, Some(alpn)), (&TLS13, None), (&TLS12, Some(alpn)), (&TLS12, None)];
-            each.map(|(version, alpn)| client(version, alpn)).into()
+            let each = [
+                (&TLS13, Some(alpn), false),
+                (&TLS13, None, false),
+                (&TLS13, Some(alpn), true),
+                (&TLS12, Some(alpn), false),
+                (&TLS12, None, true),
+            ];
+            each.map(|(version, alpn, prefers_chacha)| client(version, alpn, prefers_chacha)).into()
         };
         Self {
             server: Tls::from_pem(&IDENTITY.pem, &IDENTITY.key).expect("an identity"),
             clients: clients(b"http/1.1"),
             clients_of_two: clients(b"h2"),
+            faults: Mutex::default(),
         }
     }
 
@@ -72,9 +94,21 @@ impl Seals {
         socket: Socket,
         is_two: bool,
     ) -> Result<TlsStream<Socket>, (io::Error, Socket)> {
-        let clients = if is_two { &self.clients_of_two } else { &self.clients };
-        let connector = TlsConnector::from(Arc::clone(dice.pick(clients)));
-        connector.connect(name(), socket).into_fallible().await
+        let config = dice.pick(if is_two { &self.clients_of_two } else { &self.clients });
+        let stream = TlsConnector::from(Arc::clone(config)).connect(name(), socket).into_fallible().await?;
+        let chosen = stream.get_ref().1.negotiated_cipher_suite().expect("a cipher").suite();
+        let preferred = config.crypto_provider().cipher_suites[0].suite();
+        // The server prefers AES-128, and ChaCha20 only for clients that prefer it.
+        let is_right = if is_chacha(preferred) { is_chacha(chosen) } else { format!("{chosen:?}").contains("AES_128") };
+        if !is_right {
+            self.faults.lock().unwrap().push(format!("{chosen:?} for a client that prefers {preferred:?}"));
+        }
+        Ok(stream)
+    }
+
+    /// Returns the ciphers that the server should not have chosen.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        self.faults.lock().unwrap().clone()
     }
 }
 

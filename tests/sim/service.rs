@@ -6,7 +6,11 @@
 //! | `/stream/TAG/COUNT/LEN/GAP` | COUNT pieces of LEN bytes, one each GAP milliseconds |
 //! | `/torn/TAG/COUNT/LEN/GAP` | the same, with an error behind them |
 //! | `/late/TAG/MILLIS` | a small body, after a time |
-//! | `/events/TAG` | the events of a hub |
+//! | `/events/TAG` | the events of a hub, compressed for clients that accept gzip |
+//! | `/layered/TAG` | the same, with a comment before each frame |
+//! | `/lines/TAG` | the same as JSON lines |
+//! | `/tokens/TAG/GAP` | a stream of events with comments between them, a piece each GAP milliseconds |
+//! | `/drained/TAG/GAP` | the same, until the server drains |
 //! | `/upload/TAG` | the body of the request, and 500 if it ends early |
 //! | `/unread/TAG` | 413 at once; the body of the request is not read |
 //! | `/gone/TAG` | a small body; a task waits until the client has left |
@@ -23,21 +27,27 @@ use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use millstream::body::FileBody;
 use millstream::fs::File;
-use millstream::server::{Connection, RequestBody};
-use millstream::sse::Hub;
+use millstream::server::{Connection, RequestBody, until_drain};
+use millstream::sse::{Event, FramedHub, Hub, JsonLines, KeepAlive};
 use testkit::http::{Answer, BoxError, boxed};
 use testkit::sim::{bytes_of, from};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use crate::tokens;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
-    pub(crate) hub: Hub,
+    hub: Hub,
+    lines: FramedHub,
+    /// Readers that the hub takes.
+    subscribers: usize,
     pub(crate) calls: Arc<Calls>,
     /// A file of [`all_bytes`](testkit::sim::all_bytes), from which half of the bodies with a length are.
-    pub(crate) file: Option<File>,
+    file: Option<File>,
     /// Tasks that wait until a client has left.
     pub(crate) waiting: Arc<AtomicUsize>,
 }
@@ -54,6 +64,11 @@ struct Counts {
     open: BTreeSet<u64>,
     /// Paths that no client asks for.
     strange: Vec<String>,
+    /// Readers that the hub has refused, and should not have taken or refused.
+    refused: u64,
+    wrong: Vec<String>,
+    /// Ids of readers that are too long.
+    bad_ids: u64,
 }
 
 /// A call in progress.
@@ -87,6 +102,16 @@ impl Calls {
         self.0.lock().unwrap().made.len() as u64
     }
 
+    /// Returns the number of readers that the hub has refused at its limit.
+    pub(crate) fn refused(&self) -> u64 {
+        self.0.lock().unwrap().refused
+    }
+
+    /// Returns the number of readers whose ids the hub has ignored.
+    pub(crate) fn bad_ids(&self) -> u64 {
+        self.0.lock().unwrap().bad_ids
+    }
+
     /// Records a request that must not be executed.
     pub(crate) fn forbid(&self, tag: u64) {
         self.0.lock().unwrap().forbidden.insert(tag);
@@ -98,6 +123,7 @@ impl Calls {
             true => Some(format!("request {tag} was executed, which must not be")),
             false => (calls > 1).then(|| format!("request {tag} was executed {calls} times")),
         });
+        let calls = calls.chain(counts.wrong.iter().cloned());
         calls.chain(counts.strange.iter().map(|path| format!("a request that no client sends: {path:?}"))).collect()
     }
 }
@@ -112,6 +138,55 @@ impl Drop for Waits {
 }
 
 impl Service {
+    pub(crate) fn new(hub: &Hub, subscribers: usize, file: Option<File>) -> Self {
+        let lines = hub.framed(JsonLines::new().with_ids());
+        Self { hub: hub.clone(), lines, subscribers, calls: Arc::default(), file, waiting: Arc::default() }
+    }
+
+    /// Returns the events of the hub, which refuses a reader if it has as many as it takes, or is closed.
+    fn subscribe(&self, kind: &str, tag: u64, request: &Request<RequestBody>) -> Answer {
+        let before = self.hub.stats();
+        let response = match kind {
+            "lines" => self.lines.subscribe(request),
+            _ => self.hub.subscribe(request),
+        };
+        let after = self.hub.stats();
+        let is_full = before.subscribers >= self.subscribers;
+        let is_refused = response.status() == StatusCode::SERVICE_UNAVAILABLE;
+        let mut counts = self.calls.0.lock().unwrap();
+        counts.refused += after.refused - before.refused;
+        let has_bad_id = request.headers().get("last-event-id").is_some_and(|id| id.len() > 1_024);
+        counts.bad_ids += u64::from(has_bad_id && !is_refused);
+        let taken = (after.subscribers - before.subscribers, after.refused - before.refused);
+        let is_right = match (is_refused, is_full) {
+            (true, true) if taken == (0, 1) => true,
+            // Closed.
+            (true, _) => taken == (0, 0) && self.hub.send(Event::new().data("")).is_err(),
+            (false, _) => taken == (1, 0) && !is_full,
+        };
+        if !is_right {
+            counts.wrong.push(format!("a reader is refused or not, {is_refused}: {before:?}, {after:?}"));
+        }
+        let mut response = match kind {
+            "layered" => response.map(|body| boxed(body.map_frame(commented))),
+            _ => response.map(boxed),
+        };
+        response.headers_mut().insert("x-tag", tag.into());
+        response
+    }
+
+    /// Waits for a time. Only a drain is announced meanwhile.
+    async fn wait(&self, request: &Request<RequestBody>, time: Duration) {
+        let (until, connection) = (Instant::now() + time, request.extensions().get::<Connection>());
+        let signal = connection.expect("a connection").drain_signal().expect("a server");
+        if timeout_at(until, signal.draining()).await.is_ok() {
+            if !signal.is_draining() {
+                self.calls.0.lock().unwrap().wrong.push("a drain is announced, which there is not".to_owned());
+            }
+            sleep_until(until).await;
+        }
+    }
+
     pub(crate) async fn answer(self, request: Request<RequestBody>) -> Result<Answer, BoxError> {
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.split('/').skip(1).collect();
@@ -145,13 +220,19 @@ impl Service {
                 boxed(StreamBody::new(pieces))
             }
             "late" => {
-                sleep(Duration::from_millis(number(2))).await;
+                self.wait(&request, Duration::from_millis(number(2))).await;
                 small()
             }
-            "events" => {
-                let mut response = self.hub.subscribe(&request).map(boxed);
-                response.headers_mut().insert("x-tag", tag.into());
-                return Ok(response);
+            kind @ ("events" | "layered" | "lines") => return Ok(self.subscribe(kind, tag, &request)),
+            kind @ ("tokens" | "drained") => {
+                let mut response = Response::new(KeepAlive::new(tokens::body(tag, number(2)), tokens::PERIOD));
+                let fields = response.headers_mut();
+                fields.insert("x-tag", tag.into());
+                fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+                return Ok(match kind {
+                    "tokens" => response.map(boxed),
+                    _ => until_drain(response).map(boxed),
+                });
             }
             "upload" => {
                 let body = request.into_body().collect().await?;
@@ -184,4 +265,9 @@ impl Service {
         response.headers_mut().insert("x-tag", tag.into());
         Ok(response)
     }
+}
+
+/// A layer that adds a comment.
+fn commented(frame: Frame<Bytes>) -> Frame<Bytes> {
+    frame.map_data(|data| [b":\n", &data[..]].concat().into())
 }

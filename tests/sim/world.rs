@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,17 +9,19 @@ use std::time::Duration;
 use millstream::server::{Drained, Limits};
 use millstream::sse::Hub;
 use testkit::serving::any;
-use testkit::sim::{Dice, Ended, Net, Pace, Profile, SimConnector, SimListener, Wire, bytes_of};
+use testkit::sim::{Dice, Net, SimConnector, SimListener};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tower::service_fn;
 
 use crate::ground::{Ground, Running};
+use crate::hub::{HubTerms, Published, Seen, check_stats};
+use crate::refused::{self, BODY_MAX, FIELDS_MAX, HEAD_MAX, URI_MAX};
 use crate::seal::Seals;
 use crate::service::{Calls, Service};
-use crate::{client, events};
+use crate::{client, probe, publish};
 
 /// Time by which a limit may take effect late, as [`Limits`] says.
 pub(crate) const LATE: u64 = 1_000;
@@ -42,8 +43,7 @@ pub(crate) struct Terms {
     pub(crate) deadline: u64,
     /// Connections that are allowed.
     pub(crate) places: usize,
-    /// Events that the hub keeps.
-    pub(crate) ring: usize,
+    pub(crate) hub: HubTerms,
     buffer: usize,
     /// Requests of a connection of HTTP/2 at a time, and its windows for bodies.
     pub(crate) streams: u32,
@@ -72,7 +72,7 @@ impl Terms {
             half_close: *dice.pick(&[1_000, 5_000]),
             deadline: *dice.pick(&[10_000, 30_000]),
             places: if dice.chance(20) { dice.in_range(2..=8) as usize } else { PLACES },
-            ring: *dice.pick(&[1_000, 1_000, 16]),
+            hub: HubTerms::choose(dice.fork(1), ground),
             buffer: *dice.pick(&[64 << 10, 8 << 10]),
             streams: *dice.pick(&[100, 100, 3]),
             windows: *dice.pick(&[(3 << 20, 4 << 20), (16 << 10, 64 << 10)]),
@@ -107,9 +107,13 @@ impl Terms {
             .http2_streams(self.streams)
             .http2_stream_window(self.windows.0)
             .http2_connection_window(self.windows.1)
+            .head(HEAD_MAX)
+            .uri(URI_MAX)
+            .fields(FIELDS_MAX)
+            .body(BODY_MAX)
+            .on_refusal(refused::mark)
             .connections(self.places)
             .per_address(usize::MAX)
-            .body(u64::MAX)
             // These draw random times, which the seed does not choose.
             .drain_spread(Duration::ZERO)
             .retry_after(Duration::from_secs(1))
@@ -130,8 +134,13 @@ pub(crate) struct World {
     drained_at: AtomicU64,
     /// When the listener has failed.
     failed_at: AtomicU64,
-    /// When each event of the hub was sent, and its id.
-    pub(crate) published: Mutex<Vec<(u64, String)>>,
+    /// When the hub was closed.
+    closed_at: AtomicU64,
+    /// When a sender has last given a reader up.
+    gave_up_at: AtomicU64,
+    pub(crate) published: Mutex<Published>,
+    pub(crate) seen: Mutex<Seen>,
+    pub(crate) publisher_stops: Notify,
     pub(crate) calls: Arc<Calls>,
     faults: Mutex<Vec<String>>,
 }
@@ -157,6 +166,27 @@ impl World {
     /// Returns when the server was told to drain, if it was.
     pub(crate) fn drained_at(&self) -> Option<u64> {
         Some(self.drained_at.load(Ordering::Relaxed)).filter(|&at| at < u64::MAX)
+    }
+
+    /// Closes the hub.
+    pub(crate) fn close(&self, hub: &Hub) {
+        self.net.note(0, "the hub closes", 0);
+        self.closed_at.store(self.net.now(), Ordering::Relaxed);
+        hub.close();
+    }
+
+    /// Returns when the hub was closed, if it was.
+    pub(crate) fn closed_at(&self) -> Option<u64> {
+        Some(self.closed_at.load(Ordering::Relaxed)).filter(|&at| at < u64::MAX)
+    }
+
+    /// Records that a sender has given a reader up.
+    pub(crate) fn gives_up(&self) {
+        self.gave_up_at.store(self.net.now(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn gave_up_at(&self) -> u64 {
+        self.gave_up_at.load(Ordering::Relaxed)
     }
 
     /// Returns whether the listener had failed at a time.
@@ -203,10 +233,9 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     let net = Net::start(dice.fork(1), keeps_text);
     let terms = Terms::choose(dice.fork(2), ground, seed % 3 == 1);
     let (listener, connector) = SimListener::new(&net);
-    let hub = Hub::builder().retry(Duration::from_secs(2)).replay(terms.ring).queue(terms.ring);
-    let hub = hub.past_layers(!ground.is_simulated()).build();
+    let hub = terms.hub.build();
     let file = ground.file().await;
-    let service = Service { hub: hub.clone(), calls: Arc::default(), file, waiting: Arc::default() };
+    let service = Service::new(&hub, terms.hub.subscribers, file);
     let (waiting, calls) = (Arc::clone(&service.waiting), Arc::clone(&service.calls));
     let (drains, drain) = oneshot::channel::<()>();
     let service = any(service_fn(move |request| service.clone().answer(request)));
@@ -227,14 +256,18 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         ends_at: span,
         drained_at: AtomicU64::new(u64::MAX),
         failed_at: AtomicU64::new(u64::MAX),
+        closed_at: AtomicU64::new(u64::MAX),
+        gave_up_at: AtomicU64::new(0),
         published: Mutex::default(),
+        seen: Mutex::default(),
+        publisher_stops: Notify::new(),
         calls,
         faults: Mutex::default(),
     });
     let clients: Vec<_> = (0..dice.in_range(2..=most))
         .map(|number| tokio::spawn(client::live(Arc::clone(&world), dice.fork(number), number)))
         .collect();
-    let publisher = tokio::spawn(events::publish(Arc::clone(&world), hub.clone(), dice.fork(100)));
+    let mut publisher = Some(tokio::spawn(publish::publish(Arc::clone(&world), hub.clone(), dice.fork(100))));
 
     // Half of the servers drain while their clients are busy. The listeners of some fail.
     let at = dice.in_range(span / 4..=span);
@@ -253,7 +286,9 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     } else {
         finish(&world, clients).await;
         sleep(PATIENCE).await;
-        let probes = probe(&world).await;
+        let mut probes = probe::places(&world).await;
+        stop(&world, &mut publisher).await;
+        probe::direct_writes(&world, &hub, &mut probes).await;
         drain_now(&world, drains);
         let drained = drained(&world, server).await;
         drop(probes);
@@ -262,16 +297,18 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         }
         drained
     };
-    publisher.abort();
-    let _ = publisher.await;
+    stop(&world, &mut publisher).await;
     if let Some(drained) = drained {
         net.note(0, "drained", drained.duration.as_millis() as u64);
         if drained.connections != drained.finished + drained.notified + drained.aborted {
             world.fault(0, format_args!("{drained:?} is not a sum"));
         }
     }
-    drop(hub);
     sleep(PATIENCE).await;
+    check_stats(&world, &hub, world.calls.refused(), world.calls.bad_ids());
+    drop(hub);
+    // The task of a log ends with its hub.
+    sleep(Duration::from_secs(1)).await;
     while carriers.try_join_next().is_some() {}
     // The task of the network is left, and those that carry its bytes.
     for (what, left) in [
@@ -283,7 +320,8 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
             world.fault(0, format_args!("{left} {what} are left"));
         }
     }
-    world.calls.faults().into_iter().for_each(|fault| world.fault(0, fault));
+    let sealed = world.seals.iter().flat_map(Seals::faults);
+    world.calls.faults().into_iter().chain(sealed).for_each(|fault| world.fault(0, fault));
     let faults = std::mem::take(&mut *world.faults.lock().unwrap());
     let connection_hours = net.connection_hours();
     net.trace(|trace| Outcome {
@@ -294,6 +332,14 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         faults,
         text: trace.text().map(str::to_owned),
     })
+}
+
+/// Lets the publisher send what it has begun to send.
+async fn stop(world: &World, publisher: &mut Option<JoinHandle<()>>) {
+    if let Some(publisher) = publisher.take() {
+        world.publisher_stops.notify_one();
+        publisher.await.expect("no panic");
+    }
 }
 
 fn tasks() -> usize {
@@ -337,56 +383,4 @@ async fn finish(world: &World, clients: Vec<JoinHandle<()>>) {
             world.fault(0, "a client does not end");
         }
     }
-}
-
-/// Takes all places at once: none may be taken by a connection that has ended. There are no more, until one is given back.
-async fn probe(world: &World) -> Vec<Wire> {
-    let tags = Tags::new(u64::from(u16::MAX));
-    let mut wires = Vec::new();
-    for _ in 0..world.terms.places {
-        wires.extend(taken(world, &tags, 200).await);
-    }
-    taken(world, &tags, 503).await;
-    wires.pop();
-    // The server has noticed that a client has left.
-    sleep(Duration::from_secs(1)).await;
-    wires.extend(taken(world, &tags, 200).await);
-    wires
-}
-
-/// Expects an answer of the service, or that the server is full.
-async fn taken(world: &World, tags: &Tags, status: u16) -> Option<Wire> {
-    let socket = world.connector.connect(IpAddr::from([192, 0, 2, 1]), Profile::default()).await;
-    let socket = socket.expect("a server that listens");
-    let mut wire = match &world.seals {
-        None => Wire::new(socket, Pace::FAST),
-        Some(seals) => match seals.connect(&mut Dice::new(0), socket, false).await {
-            Ok(stream) => Wire::new(stream, Pace::FAST),
-            // Without a handshake there is no answer.
-            Err((_, socket)) if status == 503 && (socket.is_reset() || !world.terms.resets) => return None,
-            Err((error, socket)) => {
-                world.fault(socket.link(), format_args!("not {status}: {error}"));
-                return None;
-            }
-        },
-    };
-    let tag = tags.next();
-    let _ = wire.send(format!("GET /fixed/{tag}/5 HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
-    match wire.head().await {
-        Ok(head) if head.status == status && status == 200 => {
-            let body = wire.body(&head).await;
-            if body.bytes != bytes_of(tag, 5) {
-                world.fault(wire.io.link(), "a wrong body");
-            }
-            return Some(wire);
-        }
-        Ok(head) if head.status == status && head.closes() => {
-            world.calls.forbid(tag);
-            if let (_, Ended::Reset) = wire.end().await {
-                world.fault(wire.io.link(), "a refused connection was reset");
-            }
-        }
-        other => world.fault(wire.io.link(), format_args!("not {status}: {other:?}")),
-    }
-    None
 }

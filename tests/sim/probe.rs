@@ -1,0 +1,116 @@
+//! What is asked of a server behind its clients: whether all places are free, and whether hubs write to connections.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use millstream::sse::Hub;
+use testkit::sim::{Dice, Ended, Pace, Profile, Wire, bytes_of};
+use tokio::time::{sleep, timeout};
+
+use crate::decode::Form;
+use crate::publish;
+use crate::world::{Tags, World};
+
+/// Time in which what was sent has come.
+const SLACK: u64 = 100;
+
+/// Takes all places at once: none may be taken by a connection that has ended. There are no more, until one is given back.
+pub(crate) async fn places(world: &World) -> Vec<Wire> {
+    let tags = Tags::new(u64::from(u16::MAX));
+    let mut wires = Vec::new();
+    for _ in 0..world.terms.places {
+        wires.extend(taken(world, &tags, 200).await);
+    }
+    taken(world, &tags, 503).await;
+    wires.pop();
+    // The server has noticed that a client has left.
+    sleep(Duration::from_secs(1)).await;
+    wires.extend(taken(world, &tags, 200).await);
+    wires
+}
+
+/// Expects an answer of the service, or that the server is full.
+async fn taken(world: &World, tags: &Tags, status: u16) -> Option<Wire> {
+    let socket = world.connector.connect(IpAddr::from([192, 0, 2, 1]), Profile::default()).await;
+    let socket = socket.expect("a server that listens");
+    let mut wire = match &world.seals {
+        None => Wire::new(socket, Pace::FAST),
+        Some(seals) => match seals.connect(&mut Dice::new(0), socket, false).await {
+            Ok(stream) => Wire::new(stream, Pace::FAST),
+            // Without a handshake there is no answer.
+            Err((_, socket)) if status == 503 && (socket.is_reset() || !world.terms.resets) => return None,
+            Err((error, socket)) => {
+                world.fault(socket.link(), format_args!("not {status}: {error}"));
+                return None;
+            }
+        },
+    };
+    let tag = tags.next();
+    let _ = wire.send(format!("GET /fixed/{tag}/5 HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
+    match wire.head().await {
+        Ok(head) if head.status == status && status == 200 => {
+            let body = wire.body(&head).await;
+            if body.bytes != bytes_of(tag, 5) {
+                world.fault(wire.io.link(), "a wrong body");
+            }
+            return Some(wire);
+        }
+        Ok(head) if head.status == status && head.closes() => {
+            world.calls.forbid(tag);
+            if let (_, Ended::Reset) = wire.end().await {
+                world.fault(wire.io.link(), "a refused connection was reset");
+            }
+        }
+        other => world.fault(wire.io.link(), format_args!("not {status}: {other:?}")),
+    }
+    None
+}
+
+/// On sockets of the kernel, the hub writes to the connections of its readers itself, in each form, if it may.
+pub(crate) async fn direct_writes(world: &World, hub: &Hub, wires: &mut [Wire]) {
+    let terms = &world.terms.hub;
+    if !(terms.past_layers && world.terms.takes_over && world.closed_at().is_none()) {
+        return;
+    }
+    let forms = [Form::Plain, Form::Gzip, Form::Lines, Form::Layered];
+    let count = terms.subscribers.min(forms.len()).min(wires.len());
+    let tags = Tags::new(u64::from(u16::MAX) + 1);
+    for (wire, form) in wires.iter_mut().zip(forms).take(count) {
+        let text = format!("GET /{}/{} HTTP/1.1\r\nHost: mill\r\n{}\r\n", form.path(), tags.next(), form.fields());
+        let _ = wire.send(text.as_bytes()).await;
+        if !wire.head().await.is_ok_and(|head| form.is_right(&head, terms.gzip)) {
+            world.fault(wire.io.link(), format_args!("no events: {form:?}"));
+        }
+    }
+    // The first events pass the layers.
+    for _ in 0..3 {
+        sleep(Duration::from_millis(500)).await;
+        publish::send(world, hub).await;
+    }
+    sleep(Duration::from_millis(500)).await;
+    let (stats, is_layered) = (hub.stats(), usize::from(count == forms.len()));
+    if (stats.subscribers, stats.direct) != (count, count - is_layered) {
+        world.fault(0, format_args!("not {count} readers, to which the hub writes: {stats:?}"));
+    }
+    if terms.max_age.is_none() {
+        comments(world, hub, &mut wires[0]).await;
+    }
+}
+
+/// A reader to which the hub writes gets a comment after half to all of each silent period.
+async fn comments(world: &World, hub: &Hub, wire: &mut Wire) {
+    while let Ok(Ok(_)) = timeout(Duration::from_millis(SLACK), wire.chunk()).await {}
+    publish::send(world, hub).await;
+    // A comment may have been on its way.
+    while wire.chunk().await.is_ok_and(|bytes| bytes == b":\n") {}
+    let (period, mut heard) = (world.terms.hub.keep_alive, world.net.now());
+    for _ in 0..2 {
+        let bytes = wire.chunk().await.unwrap_or_default();
+        let silence = world.net.now() - heard;
+        heard += silence;
+        if bytes != b":\n" || silence + SLACK < period / 2 || silence > period + SLACK {
+            let bytes = String::from_utf8_lossy(&bytes).into_owned();
+            world.fault(wire.io.link(), format_args!("{bytes:?} after {silence} ms of silence"));
+        }
+    }
+}
