@@ -285,7 +285,8 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         drained
     } else {
         finish(&world, clients).await;
-        sleep(PATIENCE).await;
+        // A client that has vanished while it was idle has its place until then.
+        sleep(Duration::from_millis(world.terms.keep_alive) + PATIENCE).await;
         let mut probes = probe::places(&world).await;
         stop(&world, &mut publisher).await;
         probe::direct_writes(&world, &hub, &mut probes).await;
