@@ -28,7 +28,7 @@ const GARBAGE: &[&[u8]] = &[
 ];
 /// The widest window of a client: less than the answer that it does not read.
 const WIDE: u32 = 256 << 10;
-/// Time until a server gives a client up that answers no PING.
+/// Time until a server gives a client up that answers no PING, besides that of its last frames.
 const SILENT: Duration = Duration::from_millis(60_000 + 20_000 + LATE);
 /// The type of GOAWAY.
 const GOAWAY: u8 = 7;
@@ -197,7 +197,8 @@ impl Session {
             Ending::Reset => io.reset(),
             Ending::Vanish => {
                 io.vanish();
-                sleep(SILENT).await;
+                // The last frames, which it does not take, hold the connection for the time of a stalled response.
+                sleep(SILENT + Duration::from_millis(world.terms.write_stall)).await;
                 // Of a socket of the kernel, the server learns that from TCP.
                 if world.terms.resets && world.net.is_served(link) {
                     world.fault(link, "a client that has vanished has a connection");

@@ -49,7 +49,7 @@
 //! | HTTP/2: requests in progress are answered behind a GOAWAY; no request is accepted a second after a drain has begun | until the deadline; the latter: able and steady | `owed2.rs` |
 //! | HTTP/2: an answer of which no window takes more is reset at `p`, however it is framed, and not before; others end only by limits | at the latest: steady | `exchange2.rs`, `owed2.rs` |
 //! | HTTP/2: a body that does not come gets a 408, and no other stream of the connection | able | `exchange2.rs` |
-//! | HTTP/2: a client that has vanished is given up by a PING in 80 s | simulated sockets | `client2.rs` |
+//! | HTTP/2: a client that has vanished is given up by a PING in 80 s, and `write_stall` more if its last frames wait | simulated sockets | `client2.rs` |
 //! | HTTP/2: an idle connection ends by GOAWAY, and a frame that no client may send ends one at once, by GOAWAY | able; steady | `client2.rs` |
 //! | no task, connection, place or waiting service is left; a drain ends at its deadline | always | `world.rs` |
 
