@@ -59,6 +59,7 @@ impl Session {
     /// Expects that the service notices that a request was given up.
     async fn left(&self, tag: u64) {
         self.note("gives up", tag);
+        self.gives_up();
         if self.line.is_steady {
             sleep(Duration::from_millis(self.time_for_all() + self.line.longest + SLOW)).await;
             self.is_dropped(tag);

@@ -37,6 +37,8 @@ struct State {
     /// Requests in progress.
     open: u32,
     has_answer: bool,
+    /// A request was given up. The client of h2 may not send the rest of an upload then, although it has windows.
+    has_given_up: bool,
     /// Bytes of all requests and answers that have begun, and of those that have ended in order.
     begun: usize,
     done: usize,
@@ -112,6 +114,7 @@ impl Session {
             may_be_refused: false,
             open: 0,
             has_answer: false,
+            has_given_up: false,
             begun: 0,
             done: 0,
             quiet_from: accepted_at,
@@ -159,6 +162,11 @@ impl Session {
 
     pub(crate) fn tags(&self) -> Vec<u64> {
         self.state().tags.clone()
+    }
+
+    /// Records that a request is given up.
+    pub(crate) fn gives_up(&self) {
+        self.state().has_given_up = true;
     }
 
     /// Returns the time in which all bytes in progress arrive, and those of requests that were given up.
@@ -241,7 +249,7 @@ impl Session {
 
     /// Returns when the server may answer that the body of a request is late.
     fn late_from(&self, asked: &Asked) -> u64 {
-        match asked.has_body && !(asked.is_prompt && self.line.is_able) {
+        match asked.has_body && !(asked.is_prompt && self.line.is_able && !self.state().has_given_up) {
             true => asked.began + 2 * self.line.shortest + self.world.terms.body_progress,
             false => NEVER,
         }
