@@ -6,6 +6,8 @@ use std::time::Duration;
 use hyper::{Method, Request};
 use millstream::sse::Event;
 use millstream_resumable::{Owner, SharedError, SharedStreams, StreamEnd, StreamError, StreamSender};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::{Lag, Place, count_to, data, instance, options, two, until, waiting, whole};
@@ -117,14 +119,26 @@ pub async fn owners_are_apart(place: &impl Place) {
 
 /// After the time to live nothing is left, also of streams that no process has ended.
 pub async fn streams_are_forgotten(place: &impl Place) {
-    let ttl = Duration::from_millis(1500);
+    let ttl = Duration::from_secs(5);
     let [one, other] = two(place, options().ttl(ttl).max_age(HANGS * 10)).await;
     assert_eq!(place.left(), 0);
+    let (end, ended) = watch::channel(());
+    let mut readers = JoinSet::new();
     for n in 0..20 {
-        let key = n.to_string();
-        let stream = one.open(&key, "alice", |sender| count_to(sender, 20, Duration::ZERO)).await.unwrap();
-        stream.ended().await;
-        assert_eq!(data(&whole(&other.get(&key, "alice").await.unwrap()).await).len(), 20);
+        let (key, mut ended) = (n.to_string(), ended.clone());
+        let producer = |sender| async move {
+            ended.changed().await.unwrap();
+            count_to(sender, 20, Duration::ZERO).await
+        };
+        one.open(&key, "alice", producer).await.unwrap();
+        let same = other.get(&key, "alice").await.unwrap();
+        readers.spawn(async move { assert_eq!(data(&whole(&same).await).len(), 20) });
+    }
+    // The time to live begins with the end of a stream.
+    assert!(place.left() >= 20);
+    end.send(()).unwrap();
+    while let Some(read) = readers.join_next().await {
+        read.unwrap();
     }
     // Of a process that ends without an end of its stream.
     let logs = place.logs().await;
@@ -135,7 +149,6 @@ pub async fn streams_are_forgotten(place: &impl Place) {
         runtime.shutdown_background();
     });
     died.join().unwrap();
-    assert!(place.left() >= 20);
     until("the log is empty", || place.left() == 0).await;
     until("the instances are empty", || [&one, &other].iter().all(|s| s.stats().streams == 0)).await;
     for key in ["0", "19", "died"] {
