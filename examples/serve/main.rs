@@ -122,7 +122,7 @@ async fn run_replaced(path: &Path, options: &Options, numbers: &Numbers, app: Ar
                 () = successor => {}
             }
         };
-        let server = server(listener.clone(), Arc::clone(&app)).move_idle(listener.give());
+        let server = server(listener.clone(), Arc::clone(&app)).move_connections(listener.give());
         let drained = server.drain(signal, cli::PATIENCE).await.map_err(|e| format!("{address}: {e}"))?;
         match serving.finish().await {
             Ok(Some(given)) => println!("{given} connections moved to the next server; {drained:?}"),

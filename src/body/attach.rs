@@ -3,6 +3,7 @@
 //! The server attaches such a body when it is pending and all earlier bytes were written. While the body is attached,
 //! the other task writes it with its framing, and the task of the connection sleeps.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -17,6 +18,10 @@ pub(crate) trait Attach: Send {
 
     /// Ready when the body must be polled again, because the other task no longer writes it.
     fn poll_returned(&mut self) -> Poll<()>;
+
+    /// Returns the place of the reader for another process, once it can leave: all its bytes were written, and the process
+    /// that takes its place has the events. No task writes the body then.
+    fn leave(&mut self) -> Option<Box<dyn Any + Send>>;
 
     /// Records data that the layers around the body have passed on.
     fn passed(&mut self, _data: &[u8]) {}

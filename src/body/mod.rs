@@ -32,6 +32,7 @@
 //  attach           bodies that another task can write to the stream of the client
 //  direct           DirectBody: its bytes are in a socket, and may be moved to another
 //  event_body       EventBody: events, which a hub can write
+//  moved            events that leave with their connection, and go on elsewhere
 //  file             FileBody: a file, a range of it, or several, of exact length
 //  reader           reads the next frame of a file without blocking a runtime thread
 //  from_reader      a body from an AsyncRead
@@ -55,6 +56,7 @@ mod from_reader;
 mod graceful_close;
 pub(crate) mod length_limit;
 mod min_rate;
+pub(crate) mod moved;
 pub(crate) mod ranges;
 #[cfg(feature = "fs")]
 pub(crate) mod reader;
@@ -75,6 +77,7 @@ pub use from_reader::{ReaderBody, from_reader};
 pub(crate) use graceful_close::EndSignal;
 pub use graceful_close::GracefulClose;
 pub use min_rate::{MinRate, MinRateError, min_rate};
+pub use moved::{MovedBody, ResumedBody};
 pub use ranges::{Ranges, RangesBody, ReadAt, ranges};
 #[cfg(feature = "fs")]
 pub use save::{Save, SaveError, Saved, save};

@@ -38,6 +38,7 @@
 //   stream/        streams, their handles, and how they receive
 //   egress/        the sending side of a stream
 //   options        options of a stream, with the setters that builders share
+//   resumed        a connection that another process has served before
 //   pace           rates
 //   receive        how connections receive (feature `uring-net`)
 //   profile        how much the kernel holds for a peer
@@ -52,6 +53,7 @@ mod pace;
 mod profile;
 #[cfg(feature = "uring-net")]
 mod receive;
+mod resumed;
 mod send_strategy;
 mod stats;
 pub(crate) mod stream;

@@ -9,6 +9,7 @@ use super::pace::SharedPace;
 use super::profile::Profile;
 #[cfg(feature = "uring-net")]
 use super::receive::Receive;
+use super::resumed::Resumed;
 use super::send_strategy::SendStrategy;
 use super::stats::StreamStats;
 
@@ -28,8 +29,8 @@ pub(super) struct Options {
     #[cfg(feature = "uring-net")]
     pub(super) zero_copy: bool,
     pub(super) on_close: Option<CloseHook>,
-    /// Whether another process has served the connection before.
-    pub(super) resumed: bool,
+    /// Present if another process has served the connection before.
+    pub(super) resumed: Option<Arc<Resumed>>,
 }
 
 impl Options {
@@ -76,7 +77,7 @@ impl Default for Options {
             #[cfg(feature = "uring-net")]
             zero_copy: false,
             on_close: None,
-            resumed: false,
+            resumed: None,
         }
     }
 }

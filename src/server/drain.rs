@@ -21,7 +21,7 @@ pub struct Drained {
     pub notified: usize,
     /// Connections that were reset at the deadline.
     pub aborted: usize,
-    /// Idle connections whose socket was [given away](super::Server::move_idle).
+    /// Connections whose socket was [given away](super::Server::move_connections).
     pub moved: usize,
     /// Time from the signal to the end of the last connection.
     pub duration: Duration,

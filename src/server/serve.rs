@@ -167,17 +167,28 @@ impl<L, S, A> Server<L, S, A> {
         self
     }
 
-    /// Gives idle connections to `take` when the server [drains](Self::drain), and does not close them: another process or
+    /// Gives connections to `take` when the server [drains](Self::drain), and does not close them: another process or
     /// server goes on with them ([`TcpListener::adopt`](crate::net::TcpListener::adopt)), and their clients notice nothing.
+    /// The crate `millstream-handoff` does it between processes.
     ///
-    /// A connection of HTTP/1 without TLS moves when no request is in progress and none has arrived. Bytes that arrive later
-    /// wait in the socket. Until then its requests are answered without `Connection: close`; a response that is told to
-    /// end is followed by the move. Connections with TLS or HTTP/2, upgrades, streams that are not of this crate or that receive by the ring, and those of servers
-    /// without [`takeover`](Self::takeover) drain as usual. [`Drained::moved`] counts the connections.
+    /// A connection of HTTP/1 without TLS moves
+    ///
+    /// - when no request is in progress and none has arrived. Bytes that arrive later wait in the socket. Until then its
+    ///   requests are answered without `Connection: close`; a response that is told to end is followed by the move;
+    /// - with a response of events of a [`Hub`](crate::sse) that is [handed over](crate::sse::Hub::hand_over), once all
+    ///   bytes of it were sent. The [`MovedBody`](crate::body::MovedBody) is the place of its reader. Through layers, such
+    ///   as those of axum, the hub needs [`past_layers`](crate::sse::HubBuilder::past_layers). Readers in another framing
+    ///   and readers that are behind the ring stay.
+    ///
+    /// Connections with TLS or HTTP/2, upgrades, streams that are not of this crate or that receive by the ring, and those
+    /// of servers without [`takeover`](Self::takeover) drain as usual. [`Drained::moved`] counts the connections.
     ///
     /// `take` is called in the task of the connection, and must not block.
     #[cfg(unix)]
-    pub fn move_idle(mut self, take: impl Fn(std::os::fd::OwnedFd) + Send + Sync + 'static) -> Self {
+    pub fn move_connections(
+        mut self,
+        take: impl Fn(std::os::fd::OwnedFd, Option<crate::body::MovedBody>) + Send + Sync + 'static,
+    ) -> Self {
         self.settings.successor = Some(Successor(Arc::new(take)));
         self
     }

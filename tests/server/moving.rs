@@ -123,7 +123,7 @@ impl Servers {
         let shared = Arc::clone(&scene);
         let service = tower::service_fn(move |request| answer(Arc::clone(&shared), number, request));
         let server = serve(Both { listener, given: Mutex::new(given) }, service).limits(self.limits.clone());
-        let server = server.move_idle(move |socket| give.try_send(socket).expect("the next server"));
+        let server = server.move_connections(move |socket, _| give.try_send(socket).expect("the next server"));
         let seen = Arc::clone(&scene);
         let server = server.on_connection(move |_, connection, _| {
             seen.handles.lock().unwrap().push(connection.handle().clone());
@@ -362,7 +362,7 @@ fn a_unix_socket_moves() {
             })
         };
         let (signal, signalled) = oneshot::channel::<()>();
-        let server = serve(listener, hello()).move_idle(move |socket| give.try_send(socket).unwrap());
+        let server = serve(listener, hello()).move_connections(move |socket, _| give.try_send(socket).unwrap());
         let ended = tokio::spawn(server.drain(signalled, DEADLINE));
         let mut client = tokio::net::UnixStream::connect(&path).await.unwrap();
         let mut ask = async || {

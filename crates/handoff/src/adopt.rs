@@ -1,53 +1,118 @@
-//! Adopts the connections of the process before.
+//! Adopts the connections and the events of the process before.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use millstream::body::ResumedBody;
+use millstream::sse::HandedEvent;
+
+use crate::hubs::NamedHub;
 use crate::link::{Link, unexpected};
+use crate::listener::Adopted;
 use crate::log;
 use crate::queue::Queue;
 use crate::record::Record;
 
-/// Passes the connections that arrive on `link` to the `queues` of the listeners, by the numbers that the process before
-/// has given them. A listener that this process does not have has no queue.
-pub(crate) async fn adopt(link: Link, queues: Vec<Option<Arc<Queue<OwnedFd>>>>) {
-    let mut connections = 0;
-    let ended = receive_all(&link, &queues, &mut connections).await;
-    log::adopted(connections);
-    if let Err(error) = ended {
-        log::ended_early(&error);
+/// What the process before gives, and the numbers of its records.
+pub(crate) struct Adoption {
+    pub(crate) link: Link,
+    /// The queues of the listeners, by the numbers that the process before has given them. A listener that this process
+    /// does not have has no queue.
+    pub(crate) queues: Vec<Option<Arc<Queue<Adopted>>>>,
+    /// The hubs, by the numbers that this process has given them.
+    pub(crate) hubs: Vec<NamedHub>,
+}
+
+impl Adoption {
+    /// Says that this process is ready, and receives the events of the hubs that precede those of this process.
+    pub(crate) async fn begin(&self) -> io::Result<()> {
+        let names = self.hubs.iter().map(|hub| hub.name.clone()).collect();
+        self.link.send(&Record::Ready(names), &[]).await?;
+        let mut rings: Vec<Vec<HandedEvent>> = self.hubs.iter().map(|_| Vec::new()).collect();
+        loop {
+            match self.link.answer().await? {
+                (Record::Events(hub, mut events), _) => {
+                    rings.get_mut(usize::from(hub)).ok_or_else(no_hub)?.append(&mut events);
+                }
+                (Record::Prepend(hub, before), _) => {
+                    let events = rings.get_mut(usize::from(hub)).map(std::mem::take).ok_or_else(no_hub)?;
+                    self.hub(hub)?.hub.prepend(&before, events)?;
+                }
+                (Record::Serve, _) => return Ok(()),
+                (other, _) => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Passes the connections that arrive to the queues of the listeners, and the events to the hubs.
+    pub(crate) async fn run(self) {
+        let mut connections = 0;
+        let ended = self.receive_all(&mut connections).await;
+        log::adopted(connections);
+        if let Err(error) = ended {
+            log::ended_early(&error);
+        }
+    }
+
+    fn hub(&self, number: u16) -> io::Result<&NamedHub> {
+        self.hubs.get(usize::from(number)).ok_or_else(no_hub)
+    }
+
+    async fn receive_all(&self, connections: &mut usize) -> io::Result<()> {
+        let link = &self.link;
+        loop {
+            let (listener, readers, sockets) = match link.receive().await? {
+                Some((Record::Connections(listener, readers), sockets)) => (listener, readers, sockets),
+                Some((Record::Events(hub, events), _)) => {
+                    let hub = &self.hub(hub)?.hub;
+                    for event in events {
+                        match hub.import(event) {
+                            // The service has closed it.
+                            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => break,
+                            imported => imported?,
+                        }
+                    }
+                    continue;
+                }
+                Some((Record::Done, _)) => return link.send(&Record::Taken, &[]).await,
+                Some((other, _)) => return Err(unexpected(&other)),
+                None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it gave not all")),
+            };
+            let Some(Some(queue)) = self.queues.get(usize::from(listener)) else {
+                link.send(&Record::Refused("there is no such listener".to_owned()), &[]).await?;
+                continue;
+            };
+            // Fails if the other process has ended. The next record, or the end, says whose they are.
+            let _ = link.send(&Record::Taken, &[]).await;
+            let is_ours = match link.receive().await {
+                Ok(Some((Record::Yours, _))) => true,
+                Ok(Some((Record::Keeps, _))) => false,
+                Ok(Some((other, _))) => return Err(unexpected(&other)),
+                // The other process decides before it ends the connection, so it has died. Nobody else has these sockets.
+                Ok(None) => true,
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => true,
+                Err(e) => return Err(e),
+            };
+            if is_ours {
+                *connections += sockets.len();
+                for (socket, reader) in sockets.into_iter().zip(readers) {
+                    match reader.map(|(hub, description)| self.resume(hub, &description)).transpose() {
+                        Ok(events) => queue.push(Adopted { socket, events }),
+                        // Its client reconnects.
+                        Err(error) => log::reader_lost(&error),
+                    }
+                }
+            }
+        }
+    }
+
+    fn resume(&self, hub: u16, description: &[u8]) -> io::Result<ResumedBody> {
+        self.hub(hub)?.hub.resume(description)
     }
 }
 
-async fn receive_all(link: &Link, queues: &[Option<Arc<Queue<OwnedFd>>>], connections: &mut usize) -> io::Result<()> {
-    loop {
-        let (listener, sockets) = match link.receive().await? {
-            Some((Record::Sockets(listener), sockets)) => (listener, sockets),
-            Some((Record::Done, _)) => return link.send(&Record::Taken, &[]).await,
-            Some((other, _)) => return Err(unexpected(&other)),
-            None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it gave not all")),
-        };
-        let Some(Some(queue)) = queues.get(usize::from(listener)) else {
-            link.send(&Record::Refused("there is no such listener".to_owned()), &[]).await?;
-            continue;
-        };
-        // Fails if the other process has ended. The next record, or the end, says whose they are.
-        let _ = link.send(&Record::Taken, &[]).await;
-        let is_ours = match link.receive().await {
-            Ok(Some((Record::Yours, _))) => true,
-            Ok(Some((Record::Keeps, _))) => false,
-            Ok(Some((other, _))) => return Err(unexpected(&other)),
-            // The other process decides before it ends the connection, so it has died. Nobody else has these sockets.
-            Ok(None) => true,
-            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => true,
-            Err(e) => return Err(e),
-        };
-        if is_ours {
-            *connections += sockets.len();
-            sockets.into_iter().for_each(|socket| queue.push(socket));
-        }
-    }
+fn no_hub() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the process before has named a hub that this one does not have")
 }
 
 #[cfg(test)]

@@ -9,14 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream::net::{TcpListener, TcpListenerBuilder, UnixListener, UnixListenerBuilder};
+use millstream::sse::Hub;
 use tokio::net::{ToSocketAddrs, UnixStream};
 use tokio::time::sleep;
 
-use crate::adopt::adopt;
+use crate::adopt::Adoption;
+use crate::hubs::NamedHub;
 use crate::link::{Link, unexpected};
-use crate::listener::{Given, HandoffListener, Passed};
+use crate::listener::{Adopted, Given, HandoffListener, Passed};
 use crate::queue::Queue;
-use crate::record::{NAME_MAX, Record, VERSION};
+use crate::record::{HUBS_MAX, NAME_MAX, Record, VERSION};
 use crate::rights::RIGHTS_MAX;
 use crate::serving::{Named, Serving};
 
@@ -37,6 +39,7 @@ pub struct Handoff {
     /// The process that serves, and what it has given.
     predecessor: Option<Predecessor>,
     listeners: Vec<Named>,
+    hubs: Vec<NamedHub>,
     given: Arc<Queue<Given>>,
 }
 
@@ -71,7 +74,7 @@ impl Handoff {
                 Err(e) => return Err(failed(e)),
             }
         };
-        Ok(Self { path, predecessor, listeners: Vec::new(), given: Arc::default() })
+        Ok(Self { path, predecessor, listeners: Vec::new(), hubs: Vec::new(), given: Arc::default() })
     }
 
     /// Returns whether another process serves, and has given its listeners.
@@ -132,6 +135,37 @@ impl Handoff {
         self.add(name, builder.from_std(socket)?)
     }
 
+    /// Takes the place of the hub with this `name` of the process that serves, and gives the next process this one: with its
+    /// events, and with the connections of its readers, which notice nothing.
+    ///
+    /// From [`ready`](Self::ready) on, this process delivers the events of both hubs. Those of the other one come first,
+    /// so that readers continue behind the last event that they have got. A hub with a log gives only readers: the hubs
+    /// of both processes read the same log. Event readers over TLS or HTTP/2, in another framing, or behind layers
+    /// without [`past_layers`](millstream::sse::HubBuilder::past_layers) stay with the old process, which ends their
+    /// streams one after another.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::InvalidInput` if the name is taken or has more than 255 bytes, if the hub has been used, and for more
+    /// than 10 000 hubs.
+    pub fn hub(&mut self, name: &str, hub: &Hub) -> io::Result<()> {
+        let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, format!("hub {name:?}: {why}")));
+        if self.hubs.iter().any(|hub| hub.name == name) {
+            return wrong("another hub has this name");
+        }
+        if name.len() > NAME_MAX {
+            return wrong("a name has at most 255 bytes");
+        }
+        if self.hubs.len() == HUBS_MAX {
+            return wrong("a process hands at most 10 000 hubs over");
+        }
+        if self.is_successor() && !hub.expect_predecessor() {
+            return wrong("it has events or readers already, which those of the process before must precede");
+        }
+        self.hubs.push(NamedHub { name: name.to_owned(), hub: hub.clone() });
+        Ok(())
+    }
+
     /// Takes the socket with this `name`, which must not be in use.
     fn inherited(&mut self, name: &str) -> io::Result<Option<OwnedFd>> {
         let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, format!("listener {name:?}: {why}")));
@@ -148,15 +182,16 @@ impl Handoff {
     }
 
     fn add<L: Passed>(&mut self, name: &str, listener: L) -> io::Result<HandoffListener<L>> {
-        let adopted = Arc::<Queue<OwnedFd>>::default();
+        let adopted = Arc::<Queue<Adopted>>::default();
         let number = self.listeners.len() as u8;
         let socket = listener.as_fd().try_clone_to_owned()?;
         self.listeners.push(Named { name: name.to_owned(), socket, adopted: Arc::clone(&adopted) });
         Ok(HandoffListener::new(listener, number, adopted, Arc::clone(&self.given)))
     }
 
-    /// Tells the process that serves now to stop accepting and to drain. Its idle connections arrive at the listeners of
-    /// this process from then on. Listeners that were not claimed by name are closed.
+    /// Tells the process that serves now to stop accepting and to drain, and waits for the events of its hubs. Its
+    /// connections arrive at the listeners of this process from then on. Listeners that were not claimed by name are
+    /// closed.
     ///
     /// Call it when this process can serve, and serve at once.
     ///
@@ -169,22 +204,23 @@ impl Handoff {
     ///
     /// Panics outside a tokio runtime with I/O enabled.
     pub async fn ready(self) -> io::Result<Serving> {
-        let Self { path, predecessor, listeners, given } = self;
+        let Self { path, predecessor, listeners, hubs, given } = self;
         let control = match predecessor {
             Some(Predecessor { link, names, sockets, control }) => {
                 drop(sockets);
                 let failed = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-                link.send(&Record::Ready, &[]).await.map_err(failed)?;
                 let queues = names.iter().map(|name| {
                     listeners.iter().find(|listener| listener.name == *name).map(|named| Arc::clone(&named.adopted))
                 });
-                tokio::spawn(adopt(link, queues.collect()));
+                let adoption = Adoption { link, queues: queues.collect(), hubs: hubs.clone() };
+                adoption.begin().await.map_err(failed)?;
+                tokio::spawn(adoption.run());
                 control.into()
             }
             // Only this user may connect, and hand over what it likes.
             None => UnixListener::builder().mode(0o600).bind(&path).await?.into_std()?,
         };
-        Serving::new(path, control, listeners, given)
+        Serving::new(path, control, listeners, hubs, given)
     }
 }
 

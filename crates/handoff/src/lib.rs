@@ -20,7 +20,7 @@
 //!     // From here on the process before drains, if there is one.
 //!     let serving = handoff.ready().await?;
 //!     loop {
-//!         let server = serve(listener.clone(), files.clone()).move_idle(listener.give());
+//!         let server = serve(listener.clone(), files.clone()).move_connections(listener.give());
 //!         server.drain(serving.successor(), Duration::from_secs(30)).await?;
 //!         match serving.finish().await {
 //!             Ok(_) => return Ok(()),
@@ -53,6 +53,7 @@
 //   rights, record   descriptors over sockets; the records, which are the protocol
 //   queue, log       sockets on their way to another task; events for operators
 //   link             the connection of two processes
+//   hubs             the events and readers of hubs
 //   listener         HandoffListener
 //   adopt            the connections of the process before
 //   serving          Serving: what is given to the next process
@@ -60,6 +61,7 @@
 
 mod adopt;
 mod handoff;
+mod hubs;
 mod link;
 mod listener;
 mod log;

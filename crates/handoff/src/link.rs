@@ -14,6 +14,9 @@ use crate::rights;
 /// Time for the other process to answer, and to take a record.
 const TIME: Duration = Duration::from_secs(5);
 
+/// Bytes of a record that are received at once.
+const STEP: usize = 256 << 10;
+
 #[derive(Debug)]
 pub(crate) struct Link(UnixStream);
 
@@ -31,7 +34,7 @@ impl Link {
 
     /// Sends a record with descriptors.
     pub(crate) async fn send(&self, record: &Record, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let (bytes, mut sent) = (record.encode(fds.len()), 0);
+        let (bytes, mut sent) = (record.encode(fds.len())?, 0);
         let send = async {
             while sent < bytes.len() {
                 // The descriptors go with the first byte.
@@ -58,8 +61,13 @@ impl Link {
         let rest = async {
             self.fill_all(&mut head[1..], &mut fds).await?;
             let head = Head::parse(head)?;
-            let mut payload = vec![0; head.payload];
-            self.fill_all(&mut payload, &mut fds).await?;
+            let mut payload = Vec::new();
+            while payload.len() < head.payload {
+                // In steps: the length may be garbage.
+                let from = payload.len();
+                payload.resize(head.payload.min(from + STEP), 0);
+                self.fill_all(&mut payload[from..], &mut fds).await?;
+            }
             if fds.len() != head.fds {
                 let why = "not a record of a handoff: it has other descriptors than it says";
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));

@@ -1,10 +1,11 @@
-//! A listener that also accepts the idle connections of the process before.
+//! A listener that also accepts the connections of the process before.
 
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use millstream::body::{MovedBody, ResumedBody};
 use millstream::net::{Accept, TcpListener, UnixListener};
 
 use crate::queue::Queue;
@@ -20,11 +21,18 @@ pub(crate) mod private {
 
     pub trait Adopt: Accept {
         fn adopt_socket(&self, socket: OwnedFd) -> io::Result<(Self::Stream, Self::Addr)>;
+
+        /// Makes the server go on with the events of the reader at the other end.
+        fn go_on(stream: &Self::Stream, events: ResumedBody);
     }
 
     impl Adopt for TcpListener {
         fn adopt_socket(&self, socket: OwnedFd) -> io::Result<(Self::Stream, Self::Addr)> {
             self.adopt(socket.into())
+        }
+
+        fn go_on(stream: &Self::Stream, events: ResumedBody) {
+            events.go_on(&stream.handle());
         }
     }
 
@@ -32,31 +40,41 @@ pub(crate) mod private {
         fn adopt_socket(&self, socket: OwnedFd) -> io::Result<(Self::Stream, Self::Addr)> {
             self.adopt(socket.into())
         }
+
+        fn go_on(stream: &Self::Stream, events: ResumedBody) {
+            events.go_on(&stream.handle());
+        }
     }
 }
 
-/// Idle connections for the next process, with the numbers of their listeners.
+/// A connection of another process, or one that this process has kept. With the events of its reader, if it has one.
+#[derive(Debug)]
+pub(crate) struct Adopted {
+    pub(crate) socket: OwnedFd,
+    pub(crate) events: Option<ResumedBody>,
+}
+
+/// Connections for the next process, with the numbers of their listeners.
 #[derive(Debug)]
 pub(crate) enum Given {
-    Socket(u8, OwnedFd),
+    Connection(u8, OwnedFd, Option<MovedBody>),
     /// The server has drained: no further one comes.
     End,
 }
 
 /// A listener that was inherited, or is passed on later, from [`Handoff::tcp`](crate::Handoff::tcp) or
-/// [`Handoff::unix`](crate::Handoff::unix). Accepts new connections, and the idle ones of the process before. Clones share
-/// it.
+/// [`Handoff::unix`](crate::Handoff::unix). Accepts new connections, and those of the process before. Clones share it.
 pub struct HandoffListener<L>(Arc<HandoffInner<L>>);
 
 struct HandoffInner<L> {
     listener: L,
     number: u8,
-    adopted: Arc<Queue<OwnedFd>>,
+    adopted: Arc<Queue<Adopted>>,
     given: Arc<Queue<Given>>,
 }
 
 impl<L: Passed> HandoffListener<L> {
-    pub(crate) fn new(listener: L, number: u8, adopted: Arc<Queue<OwnedFd>>, given: Arc<Queue<Given>>) -> Self {
+    pub(crate) fn new(listener: L, number: u8, adopted: Arc<Queue<Adopted>>, given: Arc<Queue<Given>>) -> Self {
         Self(Arc::new(HandoffInner { listener, number, adopted, given }))
     }
 
@@ -65,11 +83,11 @@ impl<L: Passed> HandoffListener<L> {
         &self.0.listener
     }
 
-    /// Returns the function for [`Server::move_idle`](millstream::server::Server::move_idle), which passes idle connections
-    /// to the next process.
-    pub fn give(&self) -> impl Fn(OwnedFd) + Send + Sync + 'static + use<L> {
+    /// Returns the function for [`Server::move_connections`](millstream::server::Server::move_connections), which passes
+    /// connections to the next process.
+    pub fn give(&self) -> impl Fn(OwnedFd, Option<MovedBody>) + Send + Sync + 'static + use<L> {
         let (number, given) = (self.0.number, Arc::clone(&self.0.given));
-        move |socket| given.push(Given::Socket(number, socket))
+        move |socket, events| given.push(Given::Connection(number, socket, events))
     }
 }
 
@@ -82,10 +100,13 @@ impl<L: Passed> Accept for HandoffListener<L> {
         loop {
             tokio::select! {
                 accepted = listener.accept() => return accepted,
-                socket = adopted.pop() => {
+                Adopted { socket, events } = adopted.pop() => {
                     // A client that has left meanwhile is no failure of the listener.
-                    if let Ok(connection) = listener.adopt_socket(socket) {
-                        return Ok(connection);
+                    if let Ok((stream, addr)) = listener.adopt_socket(socket) {
+                        if let Some(events) = events {
+                            L::go_on(&stream, events);
+                        }
+                        return Ok((stream, addr));
                     }
                 }
             }

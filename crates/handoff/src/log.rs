@@ -15,6 +15,12 @@ pub(crate) fn adopted(connections: usize) {
     let _ = connections;
 }
 
+pub(crate) fn reader_lost(error: &io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", error = error as &dyn std::error::Error, "a reader of events is closed and has to reconnect");
+    let _ = error;
+}
+
 pub(crate) fn ended_early(error: &io::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "millstream", error = error as &dyn std::error::Error, "the process before ended while it gave its connections");

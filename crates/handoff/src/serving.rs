@@ -7,12 +7,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use millstream::body::MovedBody;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use crate::hubs::{LeavingHubs, NamedHub, Reader};
 use crate::link::{Link, unexpected};
-use crate::listener::Given;
+use crate::listener::{Adopted, Given};
 use crate::log;
 use crate::queue::Queue;
 use crate::record::{Record, VERSION};
@@ -27,7 +29,7 @@ pub(crate) struct Named {
     pub(crate) name: String,
     /// A duplicate, which keeps the queue of connections open.
     pub(crate) socket: OwnedFd,
-    pub(crate) adopted: Arc<Queue<OwnedFd>>,
+    pub(crate) adopted: Arc<Queue<Adopted>>,
 }
 
 /// A process that serves, from [`Handoff::ready`](crate::Handoff::ready). Clones share it.
@@ -38,6 +40,7 @@ struct ServingInner {
     path: PathBuf,
     control: UnixListener,
     listeners: Vec<Named>,
+    hubs: Vec<NamedHub>,
     given: Arc<Queue<Given>>,
     /// Gives connections to the next process, since that is ready.
     giving: Mutex<Option<JoinHandle<io::Result<usize>>>>,
@@ -48,11 +51,12 @@ impl Serving {
         path: PathBuf,
         control: std::os::unix::net::UnixListener,
         listeners: Vec<Named>,
+        hubs: Vec<NamedHub>,
         given: Arc<Queue<Given>>,
     ) -> io::Result<Self> {
         control.set_nonblocking(true)?;
         let control = UnixListener::from_std(control)?;
-        Ok(Self(Arc::new(ServingInner { path, control, listeners, given, giving: Mutex::default() })))
+        Ok(Self(Arc::new(ServingInner { path, control, listeners, hubs, given, giving: Mutex::default() })))
     }
 
     /// Waits until another process is ready to take the place of this one: the signal for
@@ -64,19 +68,23 @@ impl Serving {
     pub fn successor(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let inner = Arc::clone(&self.0);
         async move {
-            let link = inner.ready_one().await;
-            let giving = tokio::spawn(give(Arc::clone(&inner), link));
+            let (link, hubs) = inner.ready_one().await;
+            // From here on the next process delivers the events of the hubs.
+            let hubs = LeavingHubs::begin(&inner.hubs, &hubs);
+            let giving = tokio::spawn(give(Arc::clone(&inner), Successor { link, hubs }));
             *inner.giving.lock().unwrap_or_else(PoisonError::into_inner) = Some(giving);
         }
     }
 
-    /// Waits until the next process has the connections that the server has given away. Call it when the server has
-    /// drained. Returns their number, or `None` if there is no next process.
+    /// Waits until the next process has the connections that the server has given away, and all events of the hubs. Call
+    /// it when the server has drained. Returns the number of connections, or `None` if there is no next process. The hubs
+    /// are closed then.
     ///
     /// # Errors
     ///
-    /// The next process has failed or ended. The connections that it did not take are back: serve again with the same
-    /// listeners, which were never closed, and wait for another [`successor`](Self::successor).
+    /// The next process has failed or ended. The connections that it did not take are back, with their readers, and the
+    /// hubs go on: serve again with the same listeners, which were never closed, and wait for another
+    /// [`successor`](Self::successor).
     ///
     /// # Cancel safety
     ///
@@ -90,11 +98,11 @@ impl Serving {
 }
 
 impl ServingInner {
-    /// Returns the connection of a process that is ready.
-    async fn ready_one(&self) -> Link {
+    /// Returns the connection of a process that is ready, and the names of its hubs.
+    async fn ready_one(&self) -> (Link, Vec<String>) {
         loop {
             match self.greet(self.accept().await).await {
-                Ok(link) => return link,
+                Ok(ready) => return ready,
                 Err(error) => log::refused(&self.path, &error),
             }
         }
@@ -113,7 +121,7 @@ impl ServingInner {
     }
 
     /// Gives a process the listeners, and waits until it is ready.
-    async fn greet(&self, stream: UnixStream) -> io::Result<Link> {
+    async fn greet(&self, stream: UnixStream) -> io::Result<(Link, Vec<String>)> {
         let link = Link::new(stream)?;
         match link.answer().await? {
             (Record::Hello(low, high), _) if (low..=high).contains(&VERSION) => {}
@@ -133,7 +141,7 @@ impl ServingInner {
                 // First, so that a process that has ended does not count as starting.
                 biased;
                 record = link.receive() => return match record? {
-                    Some((Record::Ready, _)) => Ok(link),
+                    Some((Record::Ready(hubs), _)) => Ok((link, hubs)),
                     Some((other, _)) => Err(unexpected(&other)),
                     None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process ended before it was ready")),
                 },
@@ -149,75 +157,134 @@ impl ServingInner {
     }
 }
 
+/// A process that is ready to take the place of this one.
+struct Successor {
+    link: Link,
+    hubs: LeavingHubs,
+}
+
+/// A connection on its way to the next process.
+struct Leaver {
+    listener: u8,
+    socket: OwnedFd,
+    reader: Option<Reader>,
+}
+
 /// Gives the connections that come from the server to the next process. Returns their number.
-async fn give(inner: Arc<ServingInner>, link: Link) -> io::Result<usize> {
-    let (mut moved, mut failure) = (0, None);
-    while let Some((listener, sockets)) = batch(&inner.given).await {
-        let count = sockets.len();
-        let given = match failure {
-            None => give_batch(&link, listener, &sockets).await,
-            Some(_) => Ok(false),
+async fn give(inner: Arc<ServingInner>, successor: Successor) -> io::Result<usize> {
+    let (mut successor, mut moved) = (Ok(successor), 0);
+    if let Ok(next) = &mut successor
+        && let Err(error) = next.hubs.send_rings(&next.link).await
+    {
+        successor = Err(error);
+    }
+    loop {
+        let batch = match &mut successor {
+            Err(_) => inner.batch().await,
+            Ok(next) => {
+                let batch = tokio::select! {
+                    biased;
+                    batch = inner.batch() => Some(batch),
+                    () = next.hubs.changed() => None,
+                };
+                // Before the readers that may have got them, and at the end.
+                let ends = matches!(batch, Some(None));
+                if ends {
+                    next.hubs.seal();
+                }
+                if let Err(error) = next.hubs.send_events(&next.link).await {
+                    successor = Err(error);
+                }
+                match batch {
+                    Some(batch) => batch,
+                    None => continue,
+                }
+            }
+        };
+        let Some(batch) = batch else { break };
+        let given = match &successor {
+            Ok(next) => next.give(&batch).await,
+            Err(_) => Ok(false),
         };
         match given {
             Ok(true) => {
-                moved += count;
+                moved += batch.len();
                 continue;
             }
             Ok(false) => {}
-            Err(error) => failure = Some(error),
+            // The hubs go on before their readers return.
+            Err(error) => successor = Err(error),
         }
-        let adopted = &inner.listeners[usize::from(listener)].adopted;
-        sockets.into_iter().for_each(|socket| adopted.push(socket));
+        batch.into_iter().for_each(|leaver| inner.take_back(leaver));
     }
-    match failure {
-        // Without an answer the next process may have ended, and nobody serves.
-        None => {
-            link.send(&Record::Done, &[]).await?;
+    let Successor { link, hubs } = successor?;
+    // Without an answer the next process may have ended, and nobody serves.
+    link.send(&Record::Done, &[]).await?;
+    match link.answer().await? {
+        (Record::Taken, _) => hubs.finish(),
+        (other, _) => return Err(unexpected(&other)),
+    }
+    Ok(moved)
+}
+
+impl Successor {
+    /// Gives connections. Returns `false` if the process has no such listener.
+    ///
+    /// # Errors
+    ///
+    /// The process has not taken them, and they are still this one's.
+    async fn give(&self, batch: &[Leaver]) -> io::Result<bool> {
+        let Self { link, hubs } = self;
+        let sockets: Vec<BorrowedFd<'_>> = batch.iter().map(|leaver| leaver.socket.as_fd()).collect();
+        let reader = |reader: &Reader| hubs.theirs(reader.hub).map(|hub| (hub, reader.description.clone()));
+        let readers = batch.iter().map(|leaver| leaver.reader.as_ref().and_then(reader)).collect();
+        let taken = async {
+            link.send(&Record::Connections(batch[0].listener, readers), &sockets).await?;
             match link.answer().await? {
-                (Record::Taken, _) => Ok(moved),
+                (Record::Taken, _) => Ok(true),
+                (Record::Refused(_), _) => Ok(false),
                 (other, _) => Err(unexpected(&other)),
             }
+        };
+        match taken.await {
+            Ok(true) => link.send(&Record::Yours, &[]).await.map(|()| true),
+            Ok(false) => Ok(false),
+            Err(error) => {
+                // It may take them late. A process that has ended does not hear it.
+                let _ = link.send(&Record::Keeps, &[]).await;
+                Err(error)
+            }
         }
-        Some(error) => Err(error),
     }
 }
 
-/// Returns the next connections of one listener; `None` at their end.
-async fn batch(given: &Queue<Given>) -> Option<(u8, Vec<OwnedFd>)> {
-    let Given::Socket(listener, first) = given.pop().await else { return None };
-    let mut sockets = vec![first];
-    while sockets.len() < RIGHTS_MAX
-        && let Some(Given::Socket(_, socket)) =
-            given.pop_if(|next| matches!(next, Given::Socket(number, _) if *number == listener))
-    {
-        sockets.push(socket);
+impl ServingInner {
+    /// Returns the next connections of one listener; `None` at their end.
+    async fn batch(&self) -> Option<Vec<Leaver>> {
+        let Given::Connection(listener, socket, events) = self.given.pop().await else { return None };
+        let leaver = |socket, events: Option<MovedBody>| {
+            let reader = events.and_then(|events| Reader::of(&self.hubs, &events));
+            Leaver { listener, socket, reader }
+        };
+        let mut batch = vec![leaver(socket, events)];
+        while batch.len() < RIGHTS_MAX
+            && let Some(Given::Connection(_, socket, events)) =
+                self.given.pop_if(|next| matches!(next, Given::Connection(number, ..) if *number == listener))
+        {
+            batch.push(leaver(socket, events));
+        }
+        Some(batch)
     }
-    Some((listener, sockets))
-}
 
-/// Gives connections to the next process. Returns `false` if it has no such listener.
-///
-/// # Errors
-///
-/// The process has not taken them, and they are still this one's.
-async fn give_batch(link: &Link, listener: u8, sockets: &[OwnedFd]) -> io::Result<bool> {
-    let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-    let taken = async {
-        link.send(&Record::Sockets(listener), &sockets).await?;
-        match link.answer().await? {
-            (Record::Taken, _) => Ok(true),
-            (Record::Refused(_), _) => Ok(false),
-            (other, _) => Err(unexpected(&other)),
-        }
-    };
-    match taken.await {
-        Ok(true) => link.send(&Record::Yours, &[]).await.map(|()| true),
-        Ok(false) => Ok(false),
-        Err(error) => {
-            // It may take them late. A process that has ended does not hear it.
-            let _ = link.send(&Record::Keeps, &[]).await;
-            Err(error)
-        }
+    /// Keeps a connection that the next process has not taken.
+    fn take_back(&self, leaver: Leaver) {
+        let Leaver { listener, socket, reader } = leaver;
+        let events = match reader.map(|reader| reader.resume(&self.hubs)).transpose() {
+            Ok(events) => events,
+            // Its client reconnects.
+            Err(error) => return log::reader_lost(&error),
+        };
+        self.listeners[usize::from(listener)].adopted.push(Adopted { socket, events });
     }
 }
 

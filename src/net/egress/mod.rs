@@ -39,6 +39,8 @@ pub use self::leaving::Leaving;
 use self::state::EgressState;
 use super::options::Options;
 use super::profile::{Profile, ProfileCell};
+#[cfg(feature = "server")]
+use super::resumed::Resumed;
 use super::send_strategy::{SendStrategy, StrategySwitch};
 use super::stats::{KernelStats, Reason, Record, StreamStats};
 use crate::runtime::{DirtyRef, Flush, Turn};
@@ -199,8 +201,8 @@ impl Egress {
     }
 
     #[cfg(feature = "server")]
-    pub(super) fn is_resumed(&self) -> bool {
-        self.options.resumed
+    pub(super) fn resumed(&self) -> Option<&Resumed> {
+        self.options.resumed.as_deref()
     }
 
     fn state(&self) -> MutexGuard<'_, EgressState> {

@@ -80,6 +80,7 @@ impl Listener {
     /// Creates the stream of a connection. `resumed` is set if another process has served it before.
     pub(super) fn stream(&self, fd: OwnedFd, resumed: bool) -> io::Result<Stream> {
         let profile = self.switch.next().unwrap_or(self.options.profile);
+        let resumed = resumed.then(Arc::default);
         let options = Options { profile, resumed, ..self.options.clone() };
         let stream = Stream::new(fd, Arc::clone(&self.turn), options)?;
         count(Counter::Accepted, 1);

@@ -1,5 +1,7 @@
 //! Handles to streams, for observers of many streams.
 
+#[cfg(feature = "server")]
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -101,7 +103,23 @@ impl Handle {
     /// Returns whether another process has served the connection before.
     #[cfg(feature = "server")]
     pub(crate) fn is_resumed(&self) -> bool {
-        self.egress().is_some_and(|egress| egress.is_resumed())
+        self.egress().is_some_and(|egress| egress.resumed().is_some())
+    }
+
+    /// Keeps the response that goes on, on a connection that another process has served before.
+    #[cfg(feature = "server")]
+    pub(crate) fn set_resumed(&self, response: Box<dyn Any + Send>) {
+        if let Some(egress) = self.egress()
+            && let Some(resumed) = egress.resumed()
+        {
+            resumed.set(response);
+        }
+    }
+
+    /// Returns the response that goes on.
+    #[cfg(feature = "server")]
+    pub(crate) fn take_resumed(&self) -> Option<Box<dyn Any + Send>> {
+        self.egress()?.resumed()?.take()
     }
 
     /// Waits until the peer has closed its side. Never ready if only a read can detect this. Only for the task that

@@ -1,6 +1,6 @@
 //! One connection, from accept to end.
 
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -10,17 +10,18 @@ use http::StatusCode;
 use hyper::server::conn::http1;
 use tokio::io::AsyncRead;
 
-use super::driver::{BodyWriter, Rest, next_request};
+use super::driver::{BodyEnd, BodyWriter, Rest, next_request};
 use super::gated::Gated;
 use super::linger::{close, linger};
 use super::protocols::Protocols;
 use super::supervise::{aborted, drained, until_raised};
 use super::version::{Version, version};
+use crate::body::ResumedBody;
 use crate::counters::{Counter, count};
 use crate::net::{Rewind, TakeOver};
 use crate::server::error::BoxError;
 use crate::server::request::{Adapter, HttpService};
-use crate::server::response::unparsed;
+use crate::server::response::{resumed, unparsed};
 use crate::server::state::{ConnState, Driven, Protocol, ShutdownPhase};
 
 /// A step of a connection. Each step is a separate allocation, so that a connection uses only the memory of its current
@@ -52,15 +53,43 @@ where
     I: hyper::rt::Read + hyper::rt::Write + AsyncRead + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
+    if let Some(events) = adapter.conn_state().handle.take_resumed() {
+        return match events.downcast() {
+            Ok(events) => resume(protocols, stream, adapter, *events),
+            Err(_) => unreachable!("internal: only `ResumedBody::go_on` sets it"),
+        };
+    }
     Box::pin(async move {
         let conn_state = &Arc::clone(adapter.conn_state());
         let version = unless_moved(conn_state, version(&mut stream));
         match conn_state.unless_raised(ShutdownPhase::Nothing, version).await {
             Ok(Some(Ok(version))) => Next::Step(speak(version, protocols, stream, adapter)),
             Ok(Some(Err(error))) => Next::Ended(Err(error.into())),
-            Ok(None) if conn_state.moving.give(&stream) => Next::Ended(Ok(())),
+            Ok(None) if conn_state.moving.give(&stream, None) => Next::Ended(Ok(())),
             Ok(None) => Next::Step(connection(protocols, stream, adapter)),
             Err(phase) => Next::Ended(end_one(stream, phase, conn_state).await),
+        }
+    })
+}
+
+/// Goes on with a response that another process or server has begun.
+fn resume<I, S>(protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>, events: ResumedBody) -> ConnectionStep
+where
+    I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
+    S: HttpService,
+{
+    let conn_state = Arc::clone(adapter.conn_state());
+    conn_state.set_protocol(Protocol::One);
+    if protocols.takes_over {
+        conn_state.handover.enable(&mut stream);
+    }
+    let reads = conn_state.limits.half_close.is_zero();
+    let driver = BodyWriter::new(stream, &[], resumed(&conn_state, events), reads);
+    Box::pin(async move {
+        // From here on the reaper can wake the task.
+        match conn_state.unless_raised(ShutdownPhase::Finish, ready(())).await {
+            Ok(()) => Next::Step(drive(protocols, driver, adapter, false)),
+            Err(_) => Next::Ended(Err(aborted())),
         }
     })
 }
@@ -206,8 +235,11 @@ where
 {
     Box::pin(async move {
         match driver.run(adapter.conn_state()).await {
-            Ok(keeps_alive) => match driver.into_stream() {
-                Ok(stream) if keeps_alive && !is_last => Next::Step(hibernate(protocols, stream, adapter)),
+            Ok(BodyEnd::Moved) => Next::Ended(Ok(())),
+            Ok(end) => match driver.into_stream() {
+                Ok(stream) if end == BodyEnd::KeepsAlive && !is_last => {
+                    Next::Step(hibernate(protocols, stream, adapter))
+                }
                 Ok(stream) => {
                     let conn_state = Arc::clone(adapter.conn_state());
                     Next::Step(Box::pin(async move { Next::Ended(close(stream, false, &conn_state).await) }))
@@ -238,7 +270,7 @@ where
     Box::pin(async move {
         match next_request(&mut stream, adapter.conn_state()).await {
             Ok(Rest::Request) => Next::Step(one(protocols, stream, adapter)),
-            Ok(Rest::Moves) => match adapter.conn_state().moving.give(&stream) {
+            Ok(Rest::Moves) => match adapter.conn_state().moving.give(&stream, None) {
                 true => Next::Ended(Ok(())),
                 false => Next::Step(hibernate(protocols, stream, adapter)),
             },

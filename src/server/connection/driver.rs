@@ -27,19 +27,45 @@ pub(super) struct BodyWriter<I> {
     reads: bool,
 }
 
+/// How the response of a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyEnd {
+    /// The connection may carry a further request.
+    KeepsAlive,
+    Last,
+    /// The successor of the server goes on with the response.
+    Moved,
+}
+
+/// A body that is being written.
+struct Writing<'a, I> {
+    writer: &'a mut BodyWriter<I>,
+    conn_state: &'a ConnState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    All,
+    Moved,
+}
+
 impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> BodyWriter<I> {
     pub(in crate::server) fn new(stream: I, early: &[u8], body: Box<dyn Driven>, reads: bool) -> Self {
         // A copy, because the bytes are few and their buffer is large.
         Self { stream: SharedStream::new(stream), body: Some(body), early: Bytes::copy_from_slice(early), reads }
     }
 
-    /// Writes the body to its end. Returns whether the connection may carry a further request.
-    pub(in crate::server) async fn run(&mut self, conn_state: &ConnState) -> Result<bool, BoxError> {
+    /// Writes the body to its end, unless its reader leaves with the connection.
+    pub(in crate::server) async fn run(&mut self, conn_state: &ConnState) -> Result<BodyEnd, BoxError> {
         // After this response, a connection that should finish still answers a request that it has received.
-        let ended = until_raised(conn_state, ShutdownPhase::TimedOut, &mut &mut *self, |_| ()).await;
-        ended.map_err(|_| aborted())??;
+        let mut writing = Writing { writer: self, conn_state };
+        let ended = until_raised(conn_state, ShutdownPhase::TimedOut, &mut writing, |_| ()).await;
+        if ended.map_err(|_| aborted())?? == Written::Moved {
+            return Ok(BodyEnd::Moved);
+        }
         // Dropping the body completes the request.
-        Ok(self.body.take().is_some_and(|body| body.keeps_alive()))
+        let keeps_alive = self.body.take().is_some_and(|body| body.keeps_alive());
+        Ok(if keeps_alive { BodyEnd::KeepsAlive } else { BodyEnd::Last })
     }
 
     /// Returns the stream, which begins with the bytes of the next request that were received during the response.
@@ -52,6 +78,21 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> BodyWriter<I>
         let mut stream = self.stream.into_inner()?;
         stream.unread(&self.early);
         Ok(stream)
+    }
+
+    /// Gives the connection to the successor of the server, with its reader. Returns `false` if it cannot move now.
+    fn moves(&mut self, conn_state: &ConnState, cx: &Context<'_>) -> bool {
+        let holds_bytes = || conn_state.handle.pulse().is_none_or(|pulse| pulse.waits());
+        if !conn_state.moves() || !self.early.is_empty() || holds_bytes() {
+            return false;
+        }
+        let Some(events) = self.body.as_mut().and_then(|body| body.leave()) else { return false };
+        // The hub has written until then.
+        if holds_bytes() {
+            cx.waker().wake_by_ref();
+            return false;
+        }
+        conn_state.moving.give(&self.stream, Some(events))
     }
 
     /// Detects that the client has left, if only reading detects this. hyper does the same.
@@ -73,14 +114,16 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> BodyWriter<I>
     }
 }
 
-impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> Future for &mut BodyWriter<I> {
-    type Output = Result<(), BoxError>;
+impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> Future for Writing<'_, I> {
+    type Output = Result<Written, BoxError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        let BodyWriter { stream, body: Some(body), .. } = &mut **self else { return Poll::Ready(Ok(())) };
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Written, BoxError>> {
+        let Self { writer, conn_state } = &mut *self;
+        let BodyWriter { stream, body: Some(body), .. } = &mut **writer else { return Poll::Ready(Ok(Written::All)) };
         match body.poll_drive(cx, stream) {
-            Poll::Pending => self.poll_early(cx).map(|error| Err(error.into())),
-            done => done,
+            Poll::Pending if writer.moves(conn_state, cx) => Poll::Ready(Ok(Written::Moved)),
+            Poll::Pending => writer.poll_early(cx).map(|error| Err(error.into())),
+            Poll::Ready(done) => Poll::Ready(done.map(|()| Written::All)),
         }
     }
 }

@@ -10,6 +10,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 
 use crate::net::{Outlet, Owed, Seal, Sent, TakeOver};
 use crate::sync::{Mutex, lock};
+use crate::sys::fd::OwnedFd;
 
 pub(super) enum SharedStream<I> {
     Own(I),
@@ -81,6 +82,13 @@ impl<I: TakeOver + Send + 'static> TakeOver for SharedStream<I> {
         match self {
             Self::Own(stream) => stream.as_socket(),
             Self::Shared(_) => None,
+        }
+    }
+
+    fn duplicate(&self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Own(stream) => stream.duplicate(),
+            Self::Shared(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }

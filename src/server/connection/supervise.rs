@@ -47,6 +47,9 @@ where
             }
             return Poll::Ready(Err(ShutdownPhase::Abort));
         }
+        if polled.is_pending() {
+            conn_state.moving.mark_asked();
+        }
         polled.map(Ok)
     })
     .await;

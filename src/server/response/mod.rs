@@ -14,3 +14,4 @@ pub(super) use answer::{Answered, answered, bare, refused};
 pub(super) use framing::{Exchange, tokens};
 pub use framing::{Framing, is_events, is_plain_events, takes_comments};
 pub(super) use refusal::unparsed;
+pub(super) use takeover::resumed;

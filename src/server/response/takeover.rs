@@ -18,8 +18,10 @@ use super::framing::Framing;
 use crate::body::attach::{Attach, AttachOutcome, LayeredAttach};
 use crate::body::direct::{Direct, DirectBody};
 use crate::body::event_body::EventBody;
+use crate::body::moved::MovedFraming;
+use crate::body::{MovedBody, ResumedBody};
 use crate::server::error::BoxError;
-use crate::server::state::{Driven, Open, Output};
+use crate::server::state::{ConnState, Driven, Open, Output};
 use crate::sync::{Mutex, lock};
 
 /// Slices of a frame that are offered in one call.
@@ -260,9 +262,37 @@ impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Str
         }
     }
 
+    fn leave(&mut self) -> Option<MovedBody> {
+        let is_chunked = match self.framing {
+            Framing::Chunked(_) => true,
+            Framing::Close => false,
+            Framing::Length(_) => return None,
+        };
+        if self.piece.is_some() || self.ended {
+            return None;
+        }
+        let reader = self.with_attach(|body| body.leave())??;
+        Some(MovedBody { reader, framing: MovedFraming { is_chunked, keeps_alive: self.keep_alive } })
+    }
+
     fn keeps_alive(&self) -> bool {
         self.keep_alive
     }
+}
+
+/// Returns the body of a response that another process or server has begun.
+pub(in crate::server) fn resumed(conn_state: &Arc<ConnState>, resumed: ResumedBody) -> Box<dyn Driven> {
+    let ResumedBody { body, framing: MovedFraming { is_chunked, keeps_alive } } = resumed;
+    let mut open = Open::begin(conn_state);
+    if let Some(ending) = body.ending() {
+        open.register_ending(ending);
+    }
+    conn_state.requests.set_events();
+    let framing = if is_chunked { Framing::Chunked(Vec::new()) } else { Framing::Close };
+    if !is_chunked {
+        conn_state.requests.set_ends_by_close();
+    }
+    Box::new(Streamed::new(body, None, open, framing, keeps_alive, false))
 }
 
 /// A frame with its framing, partly written.

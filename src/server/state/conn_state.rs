@@ -213,6 +213,12 @@ impl ConnState {
         self.moving.has_begun() && self.protocol() != Protocol::Two
     }
 
+    /// Returns whether the connection [moves](Self::moves), and its task has not run since, so that its responses are not
+    /// told to end.
+    pub(in crate::server) fn may_move_next(&self) -> bool {
+        self.moves() && !self.moving.was_asked() && !self.is_tunnel() && !self.has_ended()
+    }
+
     /// Returns whether the connection was asked to hibernate, and has had no request since.
     pub(in crate::server) fn should_hibernate(&self) -> bool {
         let (begun, open) = self.requests.counts();

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use hyper::rt;
 
+use crate::body::MovedBody;
 use crate::counters::{Counter, count};
 use crate::net::{Owed, TakeOver};
 use crate::server::error::BoxError;
@@ -22,6 +23,9 @@ impl<I: rt::Write + TakeOver + Unpin> Output for I {}
 pub(in crate::server) trait Driven: Any + Send {
     /// Writes the frames of the body to `io`. Ready once all bytes of the message are accepted.
     fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>>;
+
+    /// Returns the events of a reader, if they can leave with the connection. All frames were written.
+    fn leave(&mut self) -> Option<MovedBody>;
 
     /// Returns whether the connection may carry another response after this one.
     fn keeps_alive(&self) -> bool;

@@ -3,20 +3,23 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use crate::body::MovedBody;
 use crate::net::TakeOver;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sys::fd::OwnedFd;
 
-/// Takes the sockets of idle connections when a server drains.
+/// Takes the sockets of connections when a server drains, and the events of their readers.
 #[derive(Clone)]
-pub(in crate::server) struct Successor(pub(in crate::server) Arc<dyn Fn(OwnedFd) + Send + Sync>);
+pub(in crate::server) struct Successor(pub(in crate::server) Arc<dyn Fn(OwnedFd, Option<MovedBody>) + Send + Sync>);
 
-/// Whether a connection moves to the successor of its server. It is not closed then when it is idle: its socket is given
-/// away, and bytes that arrive meanwhile wait in the socket.
+/// Whether a connection moves to the successor of its server, when it is idle or when its response is the events of a
+/// reader that can leave. Its socket is given away, and bytes that arrive meanwhile wait in the socket.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Moving {
     successor: OnceLock<Successor>,
     done: AtomicBool,
+    /// Whether its task has run since then, and it did not move.
+    asked: AtomicBool,
     /// Whether it cannot move, and drains as usual.
     stays: AtomicBool,
 }
@@ -31,15 +34,26 @@ impl Moving {
         self.successor.get().is_some() && !self.stays.load(Ordering::Relaxed)
     }
 
-    /// Gives the socket of `stream` to the successor. Returns `false` if the stream holds bytes, or the ring receives for
-    /// it: the connection stays.
-    pub(in crate::server) fn give(&self, stream: &impl TakeOver) -> bool {
+    /// Records that the task of the connection has run, and that it did not move.
+    pub(in crate::server) fn mark_asked(&self) {
+        if self.successor.get().is_some() {
+            self.asked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn was_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Gives the socket of `stream` to the successor, with the events of its reader. Returns `false` if the stream holds
+    /// bytes, or the ring receives for it: the connection stays.
+    pub(in crate::server) fn give(&self, stream: &impl TakeOver, events: Option<MovedBody>) -> bool {
         let Some((successor, socket)) = self.successor.get().zip(stream.duplicate().ok()) else {
             self.stays.store(true, Ordering::Relaxed);
             return false;
         };
         self.done.store(true, Ordering::Relaxed);
-        (successor.0)(socket);
+        (successor.0)(socket, events);
         true
     }
 

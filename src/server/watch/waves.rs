@@ -71,8 +71,17 @@ impl Waves {
     /// Tells the responses that are due.
     pub(super) fn end_due(&mut self) {
         let now = Instant::now();
+        let mut later = Vec::new();
         while let Some(turn) = self.0.pop_if(|turn| turn.at <= now) {
-            turn.conn_state.end_answers(turn.responses);
+            // Its task was woken, and has not run yet. If the readers of the connection can move, they do not end.
+            match turn.conn_state.may_move_next() {
+                true => later.push(Turn { at: now + STEP, ..turn }),
+                false => turn.conn_state.end_answers(turn.responses),
+            }
+        }
+        if !later.is_empty() {
+            self.0.append(&mut later);
+            self.0.sort_unstable_by_key(|turn| Reverse(turn.at));
         }
     }
 }

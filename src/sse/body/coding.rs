@@ -42,6 +42,16 @@ impl Coding {
         if let Self::Gzip(gzip) = self { gzip.begin() } else { None }
     }
 
+    /// Returns the checksum and the length of a compressed stream, or `None` for the plain form. `None` as well for a
+    /// framing, which another process may not have.
+    pub(super) fn sums(&self) -> Option<Option<(u32, u32)>> {
+        match self {
+            Self::Plain => Some(None),
+            Self::Gzip(gzip) => Some(Some(gzip.sums())),
+            Self::Framed(_) => None,
+        }
+    }
+
     /// Records that the reader gets a piece in its form.
     pub(super) fn add(&mut self, piece: &Piece) {
         if let Self::Gzip(gzip) = self

@@ -18,5 +18,5 @@ mod shared_events;
 
 pub(super) use coding::Coding;
 pub use keep_alive::KeepAlive;
-pub(super) use seat::SeatState;
+pub(super) use seat::{Place, SeatState};
 pub(super) use shared_events::SharedEvents;

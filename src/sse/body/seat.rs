@@ -6,13 +6,14 @@
 use std::any::Any;
 use std::fmt;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::coding::Coding;
+use super::coding::{COMMENT, Coding};
 use super::replay_cursor::{CursorStep, ReplayCursor};
 use crate::body::attach::{Attach, AttachOutcome};
 use crate::body::event_body::EventStream;
@@ -21,7 +22,7 @@ use crate::counters::{Counter, count};
 use crate::net::{Outlet, Sent};
 use crate::sse::event::{EndReason, FramingEnd, Gap};
 use crate::sse::log::Log;
-use crate::sse::ring::{Begin, Cursor, Permit, Read, Start};
+use crate::sse::ring::{Begin, Cursor, HubShared, Permit, Read, Start};
 use crate::sse::wake::sinks;
 use crate::sse::wake::{Attached, Frames, Member, Outcome, ReaderSink, Refused, Wait};
 
@@ -31,6 +32,17 @@ pub(in crate::sse) enum SeatState {
     Polled(Box<Seat>),
     /// Written by the hub.
     Attached(Attached, Arc<EndSignal>),
+}
+
+/// The place of a reader that leaves.
+pub(in crate::sse) struct Place {
+    pub(in crate::sse) hub: Weak<HubShared>,
+    /// The id of the last event that it has got.
+    pub(in crate::sse) last: String,
+    /// Present if its events are compressed: the checksum and the length so far.
+    pub(in crate::sse) sums: Option<(u32, u32)>,
+    /// The time until it reaches its age.
+    pub(in crate::sse) age: Option<Duration>,
 }
 
 pub(in crate::sse) struct Seat {
@@ -92,6 +104,19 @@ impl SeatState {
         }))
     }
 
+    /// Goes on with a reader of another process, which reaches its age after `age`. It gets a comment first, because it
+    /// may have had nothing for long.
+    pub(in crate::sse) fn resumed(mut self, age: Option<Duration>) -> Self {
+        if let Self::Polled(seat) = &mut self {
+            let now = Instant::now();
+            seat.ages = seat.ages.map(|at| age.and_then(|age| now.checked_add(age)).map_or(at, |left| left.min(at)));
+            if seat.permit.0.config.keep_alive.is_some() {
+                seat.gap.get_or_insert(Bytes::from_static(COMMENT));
+            }
+        }
+        self
+    }
+
     /// Returns the length of what precedes the first event.
     pub(in crate::sse) fn head_len(&self) -> usize {
         if let Self::Polled(seat) = self { seat.coding.head_len() } else { 0 }
@@ -130,6 +155,12 @@ impl Attach for SeatState {
         }
         self.detach();
         Poll::Ready(())
+    }
+
+    fn leave(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.detach();
+        let Self::Polled(seat) = self else { return None };
+        seat.place().map(|place| Box::new(place) as _)
     }
 }
 
@@ -205,6 +236,18 @@ impl Seat {
         } else {
             EndReason::Drained
         }
+    }
+
+    /// Returns the place of the reader, for the process that takes the place of this one.
+    fn place(&self) -> Option<Place> {
+        let Source::Ring(cursor) = &self.source else { return None };
+        let shared = &self.permit.0;
+        if self.gap.is_some() || self.ending.is_set() || shared.is_ending() {
+            return None;
+        }
+        let (last, sums) = (shared.last_before(cursor)?, self.coding.sums()?);
+        let age = self.ages.map(|at| at.saturating_duration_since(Instant::now()));
+        Some(Place { hub: Arc::downgrade(shared), last, sums, age })
     }
 
     /// Returns the next frame, or why the stream ends.

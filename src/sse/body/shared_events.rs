@@ -1,5 +1,6 @@
 //! The events of a body that layers have wrapped, for a server that writes them without the layers.
 
+use std::any::Any;
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
 use std::mem;
@@ -94,6 +95,10 @@ impl Attach for SharedEvents {
     fn poll_returned(&mut self) -> Poll<()> {
         self.lock().state.poll_returned()
     }
+
+    fn leave(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.lock().state.leave()
+    }
 }
 
 /// Used after the layers have passed on at least one event. The events cannot be attached if a layer has changed bytes,
@@ -114,6 +119,11 @@ impl Attach for GivenEvents {
     fn poll_returned(&mut self) -> Poll<()> {
         self.state.detach();
         Poll::Ready(())
+    }
+
+    /// The layers hold nothing back.
+    fn leave(&mut self) -> Option<Box<dyn Any + Send>> {
+        if self.given.is_same(&self.passed) { self.state.leave() } else { None }
     }
 
     fn passed(&mut self, data: &[u8]) {

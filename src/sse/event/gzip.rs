@@ -158,6 +158,16 @@ impl Gzip {
         Self { deflater: Arc::clone(deflater), has_begun: false, crc: 0, len: 0 }
     }
 
+    /// Goes on with a stream that has this checksum and length.
+    pub(in crate::sse) fn resumed(deflater: &Arc<Deflater>, (crc, len): (u32, u32)) -> Self {
+        Self { deflater: Arc::clone(deflater), has_begun: true, crc, len }
+    }
+
+    /// Returns the checksum and the length of the bytes so far.
+    pub(in crate::sse) fn sums(&self) -> (u32, u32) {
+        (self.crc, self.len)
+    }
+
     pub(in crate::sse) fn deflater(&self) -> &Deflater {
         &self.deflater
     }

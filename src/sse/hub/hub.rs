@@ -241,6 +241,11 @@ impl Hub {
         self.shared().newest().to_string()
     }
 
+    /// Returns whether a [log](HubBuilder::log) assigns the ids of the events.
+    pub fn has_log(&self) -> bool {
+        self.0.log.is_some()
+    }
+
     pub(super) fn seat(&self, last: Option<&str>, coding: Coding) -> Result<SeatState, SubscribeError> {
         let permit = self.shared().enter()?;
         let last = last.filter(|id| request::is_id(self.shared(), id));

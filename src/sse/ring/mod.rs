@@ -1,12 +1,14 @@
 //! The events of a hub, shared by its readers.
 //!
 //! - `kept`: the hub of a stream, with `keeper`, which keeps the events that the ring no longer has.
+//! - `leaving`: the events of a hub whose place another process takes.
 //! - `shared`: what a hub, its log and its readers share.
 //! - `state`: what is under its lock.
 //! - `ring`: the last events.
 
 mod keeper;
 mod kept;
+mod leaving;
 mod ring;
 mod shared;
 mod state;

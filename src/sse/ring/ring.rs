@@ -124,24 +124,55 @@ impl Ring {
         self.base = first;
     }
 
+    /// Returns whether an event has this given id.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.index.contains_key(id)
+    }
+
     pub(super) fn set_floor(&mut self, id: Option<Arc<str>>) {
         self.floor = id;
     }
 
-    pub(in crate::sse) fn sent(&self) -> EventId {
-        EventId::numbered(self.epoch, self.head())
+    pub(super) fn numbered(&self, number: u64) -> EventId {
+        EventId::numbered(self.epoch, number)
+    }
+
+    /// Returns the id of the event before the entry `number`. `None` if the ring does not know it.
+    pub(super) fn id_before(&self, number: u64) -> Option<EventId> {
+        let at = usize::try_from(number.checked_sub(self.base)?).ok()?;
+        let mut events = self.entries.range(..at).rev().filter(|entry| !matches!(entry.name, Name::Gap));
+        let given = events.next().map_or(self.floor.as_ref(), |before| before.name.given());
+        Some(match (given, number.checked_sub(1)) {
+            (Some(id), _) => EventId::given(Arc::clone(id)),
+            (None, Some(number)) => EventId::numbered(self.epoch, number),
+            (None, None) => EventId::start(self.epoch),
+        })
     }
 
     /// Returns the id behind which the next event follows.
     pub(super) fn newest(&self) -> EventId {
-        // A gap belongs to the entry before it.
-        let mut events = self.entries.iter().rev().filter(|entry| !matches!(entry.name, Name::Gap));
-        let given = events.next().map_or(self.floor.as_ref(), |newest| newest.name.given());
-        match (given, self.head().checked_sub(1)) {
-            (Some(id), _) => EventId::given(Arc::clone(id)),
-            (None, Some(number)) => EventId::numbered(self.epoch, number),
-            (None, None) => EventId::start(self.epoch),
-        }
+        self.id_before(self.head()).expect("internal: the ring ends there")
+    }
+
+    /// Returns the id of the entry `number` with its bytes and its age, if it is an event.
+    pub(super) fn event(&self, number: u64) -> Option<(EventId, Bytes, Duration)> {
+        let at = usize::try_from(number.checked_sub(self.base)?).ok()?;
+        let Entry { bytes, name, at, .. } = self.entries.get(at)?;
+        let id = match name {
+            Name::Given(id) => EventId::given(Arc::clone(id)),
+            Name::Numbered => EventId::numbered(self.epoch, number),
+            Name::Gap => return None,
+        };
+        Some((id, bytes.clone(), at.elapsed()))
+    }
+
+    /// Adds an event before all others. The ring begins at a number above 0.
+    pub(super) fn push_front(&mut self, id: Arc<str>, bytes: Bytes, at: Instant) {
+        self.base -= 1;
+        self.bytes += bytes.len();
+        self.index.entry(Arc::clone(&id)).or_insert(self.base);
+        let (deflated, name) = (Slot::default(), Name::Given(id));
+        self.entries.push_front(Entry { bytes, deflated, name, at, readers: 0, forgotten: 0 });
     }
 
     /// Adds an entry, and drops entries beyond the limits, but none from `keep` on.

@@ -41,8 +41,11 @@ pub(in crate::sse) struct HubShared {
     pub(super) seats: AtomicUsize,
     /// Events that were delivered without the lock, which the statistics do not contain.
     delivered: AtomicU64,
-    /// Notified, if senders wait for readers, when a reader may have advanced.
-    room: Arc<Notify>,
+    /// Whether a log assigns the ids and keeps the events.
+    pub(in crate::sse) has_log: bool,
+    /// Notified, if senders wait for readers, when a reader may have advanced. While another process takes the place of
+    /// the hub, notified for each event.
+    pub(super) room: Arc<Notify>,
     /// Keeps the events that the ring no longer has.
     pub(super) keeper: Option<Arc<dyn Keeper>>,
 }
@@ -65,7 +68,7 @@ impl HubShared {
         // The hasher keys are random for each process and differ between calls.
         let epoch = RandomState::new().hash_one(0) as u32;
         let ring = Ring::new(config.limits, epoch);
-        let state = HubState { ring, stats: HubStats::default(), last_gap: None };
+        let state = HubState { ring, stats: HubStats::default(), last_gap: None, leaving: None };
         let deflater = config.gzip.map(|level| Arc::new(Deflater::new(level)));
         Self {
             config,
@@ -79,6 +82,7 @@ impl HubShared {
             deflater,
             seats: AtomicUsize::new(0),
             delivered: AtomicU64::new(0),
+            has_log: !started,
             room: Arc::default(),
             keeper: None,
         }
@@ -126,12 +130,16 @@ impl HubShared {
         let mut text = event.encode(id.as_ref().map_or(0, |id| id.len()));
         let sent = {
             let mut state = self.state();
-            if self.waits_for_readers() && !state.has_room(&self.config, text.len()) {
-                return Err(SendError::Full);
+            match state.leaving.as_ref().map(|leaving| leaving.is_sealed) {
+                Some(true) => return Err(SendError::Closed),
+                None if self.waits_for_readers() && !state.has_room(&self.config, text.len()) => {
+                    return Err(SendError::Full);
+                }
+                _ => {}
             }
             let sent = match &id {
                 Some(id) => EventId::given(Arc::clone(id)),
-                None => state.ring.sent(),
+                None => state.next_id(),
             };
             finish(&mut text, &sent);
             state.stats.sent += 1;
@@ -149,6 +157,11 @@ impl HubShared {
     }
 
     pub(super) fn push(&self, state: &mut HubState, bytes: Bytes, name: Name) {
+        if let Some(leaving) = state.leaving.as_mut().filter(|_| !self.has_log) {
+            leaving.late.push((bytes, name));
+            self.room.notify_waiters();
+            return;
+        }
         let keep = self.first_kept(state);
         state.ring.push(bytes, name, Instant::now(), keep);
         self.head.store(state.ring.head(), Ordering::Release);
@@ -258,7 +271,7 @@ impl HubShared {
         }
     }
 
-    fn evict(&self, state: &mut HubState) {
+    pub(super) fn evict(&self, state: &mut HubState) {
         let keep = self.first_kept(state);
         state.ring.evict(Instant::now(), keep);
     }

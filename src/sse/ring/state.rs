@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::ring::{Limits, Ring};
+use super::ring::{Limits, Name, Ring};
 use crate::counters::{Counter, count};
 use crate::spread::Draws;
-use crate::sse::event::{Form, Gap, Part};
+use crate::sse::event::{EventId, Form, Gap, Part};
 use crate::sse::stats::HubStats;
 use crate::sse::wake::Beat;
 
@@ -62,6 +62,17 @@ pub(in crate::sse) struct HubState {
     pub(in crate::sse) stats: HubStats,
     /// Number of the last entry that is a gap and not an event.
     pub(super) last_gap: Option<u64>,
+    /// Present while another process takes the place of this hub.
+    pub(super) leaving: Option<Leaving>,
+}
+
+/// A hub whose place another process takes.
+#[derive(Debug, Default)]
+pub(super) struct Leaving {
+    /// The events since, which only the other process delivers. Empty if a log has them.
+    pub(super) late: Vec<(Bytes, Name)>,
+    /// Whether no further event is accepted.
+    pub(super) is_sealed: bool,
 }
 
 #[derive(Debug)]
@@ -141,6 +152,12 @@ impl HubState {
         let delivered = cursor.next - from;
         self.stats.delivered += delivered;
         (Read::Events(found), delivered, 0)
+    }
+
+    /// Returns the id of the next event without a given one.
+    pub(super) fn next_id(&self) -> EventId {
+        let late = self.leaving.as_ref().map_or(0, |leaving| leaving.late.len() as u64);
+        self.ring.numbered(self.ring.head() + late)
     }
 
     /// Returns whether the reader was given up, if the entry it reads next still exists.

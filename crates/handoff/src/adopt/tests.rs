@@ -1,7 +1,7 @@
 //! Unit tests of `adopt`: the process before ends at each of its steps.
 
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ struct Case {
     /// The process before.
     link: Link,
     adopting: JoinHandle<()>,
-    queue: Arc<Queue<OwnedFd>>,
+    queue: Arc<Queue<Adopted>>,
     /// The other end of the connection that is given, and that connection.
     client: StdStream,
     socket: OwnedFd,
@@ -25,13 +25,13 @@ impl Case {
     fn new() -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let link = |stream| Link::new(stream).unwrap();
-        let queue = Arc::<Queue<OwnedFd>>::default();
+        let queue = Arc::<Queue<Adopted>>::default();
         let queues = vec![Some(Arc::clone(&queue)), None];
         let (client, socket) = StdStream::pair().unwrap();
         client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self {
             link: link(ours),
-            adopting: tokio::spawn(adopt(link(theirs), queues)),
+            adopting: tokio::spawn(Adoption { link: link(theirs), queues, hubs: Vec::new() }.run()),
             queue,
             client,
             socket: socket.into(),
@@ -39,7 +39,7 @@ impl Case {
     }
 
     async fn send(&self, listener: u8) {
-        self.link.send(&Record::Sockets(listener), &[self.socket.as_fd()]).await.unwrap();
+        self.link.send(&Record::Connections(listener, vec![None]), &[self.socket.as_fd()]).await.unwrap();
     }
 
     async fn expect(&self, record: Record) {
@@ -86,7 +86,7 @@ async fn a_batch_is_adopted_if_it_was_given_or_if_nobody_else_has_it() {
     let case = Case::new();
     case.send(0).await;
     case.expect(Record::Taken).await;
-    case.link.send(&Record::Ready, &[]).await.unwrap();
+    case.link.send(&Record::Ready(vec![]), &[]).await.unwrap();
     assert!(!case.end().await, "no such record here");
 }
 

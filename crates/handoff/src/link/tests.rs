@@ -15,12 +15,12 @@ async fn records_arrive_whole_and_with_their_descriptors() {
     let other = Link::new(other).unwrap();
     let file = tempfile::tempfile().unwrap();
     let names: Vec<_> = (0..15).map(|n| n.to_string().repeat(100)).collect();
-    one.send(&Record::Sockets(3), &[file.as_fd(); 64]).await.unwrap();
+    one.send(&Record::Connections(3, vec![None; 64]), &[file.as_fd(); 64]).await.unwrap();
     one.send(&Record::Listeners(names.clone()), &[file.as_fd(); 16]).await.unwrap();
     one.send(&Record::Done, &[]).await.unwrap();
     drop(one);
     let (record, fds) = other.receive().await.unwrap().unwrap();
-    assert_eq!((record, fds.len()), (Record::Sockets(3), 64));
+    assert_eq!((record, fds.len()), (Record::Connections(3, vec![None; 64]), 64));
     let (record, fds) = other.receive().await.unwrap().unwrap();
     assert_eq!((record, fds.len()), (Record::Listeners(names), 16));
     assert_eq!(other.answer().await.unwrap().0, Record::Done);
@@ -30,7 +30,7 @@ async fn records_arrive_whole_and_with_their_descriptors() {
 
 #[tokio::test]
 async fn a_part_of_a_record_is_an_error_at_its_end_or_after_a_time() {
-    let bytes = Record::Hello(1, 1).encode(0);
+    let bytes = Record::Hello(1, 1).encode(0).unwrap();
     for cut in 1..bytes.len() {
         let (link, mut peer) = pair().await;
         peer.write_all(&bytes[..cut]).await.unwrap();
@@ -46,7 +46,7 @@ async fn a_process_that_says_no_more_is_not_waited_for() {
     peer.write_all(&[4]).await.unwrap();
     assert_eq!(link.receive().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     // Nor one that reads nothing.
-    let long = Record::Refused("x".repeat(4000));
+    let long = Record::Refused("x".repeat(1 << 20));
     let error = loop {
         if let Err(error) = link.send(&long, &[]).await {
             break error;
@@ -60,7 +60,7 @@ async fn more_or_fewer_descriptors_than_a_record_has_are_an_error() {
     for (said, sent) in [(0, 1), (2, 1), (1, 0), (1, 2)] {
         let (link, peer) = pair().await;
         let file = tempfile::tempfile().unwrap();
-        let bytes = Record::Sockets(0).encode(said);
+        let bytes = Record::Connections(0, vec![None; said]).encode(said).unwrap();
         rights::send(peer.as_fd(), &bytes, &vec![file.as_fd(); sent]).unwrap();
         assert_eq!(link.receive().await.unwrap_err().kind(), io::ErrorKind::InvalidData, "{said} {sent}");
     }

@@ -23,7 +23,7 @@ impl Case {
         let control = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let socket = tempfile::tempfile().unwrap().into();
         let named = Named { name: "http".to_owned(), socket, adopted: Arc::default() };
-        let serving = Serving::new(path.clone(), control, vec![named], Arc::default()).unwrap();
+        let serving = Serving::new(path.clone(), control, vec![named], Vec::new(), Arc::default()).unwrap();
         Self { path, serving, _dir: dir }
     }
 
@@ -44,14 +44,14 @@ impl Case {
     fn give(&self) -> StdStream {
         let (client, socket) = StdStream::pair().unwrap();
         client.set_read_timeout(Some(HANGS)).unwrap();
-        self.serving.0.given.push(Given::Socket(0, socket.into()));
+        self.serving.0.given.push(Given::Connection(0, socket.into(), None));
         client
     }
 
     /// Returns the connections that came back.
     fn returned(&self) -> Vec<OwnedFd> {
         let adopted = &self.serving.0.listeners[0].adopted;
-        std::iter::from_fn(|| adopted.pop_if(|_| true)).collect()
+        std::iter::from_fn(|| adopted.pop_if(|_| true)).map(|adopted| adopted.socket).collect()
     }
 
     /// Finishes with a process that has taken all connections.
@@ -84,7 +84,7 @@ async fn a_process_that_ends_or_errs_before_it_is_ready_changes_nothing() {
     let mut successor = std::pin::pin!(tokio::spawn(case.serving.successor()));
     drop(case.connect().await);
     let hello = Record::Hello(VERSION, VERSION);
-    for record in [Record::Ready, Record::Taken, Record::Done, Record::Listeners(vec![])] {
+    for record in [Record::Ready(vec![]), Record::Taken, Record::Done, Record::Listeners(vec![])] {
         let link = case.connect().await;
         let fds = if matches!(record, Record::Listeners(_)) { 1 } else { 0 };
         let file = tempfile::tempfile().unwrap();
@@ -111,11 +111,12 @@ async fn a_process_that_ends_or_errs_before_it_is_ready_changes_nothing() {
     let link = case.greet().await;
     let late = case.connect().await;
     assert_eq!(late.answer().await.unwrap().0, Record::Refused("another process is starting".to_owned()));
-    link.send(&Record::Ready, &[]).await.unwrap();
+    link.send(&Record::Ready(vec![]), &[]).await.unwrap();
     timeout(HANGS, &mut successor).await.expect("ready").unwrap();
+    assert_eq!(link.answer().await.unwrap().0, Record::Serve);
     let client = case.give();
     let (record, sockets) = link.answer().await.unwrap();
-    assert_eq!((record, sockets.len()), (Record::Sockets(0), 1));
+    assert_eq!((record, sockets.len()), (Record::Connections(0, vec![None]), 1));
     link.send(&Record::Taken, &[]).await.unwrap();
     assert_eq!(link.answer().await.unwrap().0, Record::Yours);
     say(&sockets[0], "new");
@@ -128,8 +129,9 @@ async fn a_process_that_ends_or_errs_before_it_is_ready_changes_nothing() {
 async fn ready(case: &Case) -> Link {
     let successor = tokio::spawn(case.serving.successor());
     let link = case.greet().await;
-    link.send(&Record::Ready, &[]).await.unwrap();
+    link.send(&Record::Ready(vec![]), &[]).await.unwrap();
     timeout(HANGS, successor).await.expect("ready").unwrap();
+    assert_eq!(link.answer().await.unwrap().0, Record::Serve);
     link
 }
 
@@ -145,8 +147,8 @@ async fn what_a_process_that_ends_has_not_taken_comes_back() {
         }
         let clients = [case.give(), case.give()];
         if let Some(link) = &link {
-            let (record, _) = link.answer().await.unwrap();
-            assert_eq!(record, Record::Sockets(0));
+            let (record, sockets) = link.answer().await.unwrap();
+            assert_eq!(record, Record::Connections(0, vec![None; sockets.len()]));
         }
         match step {
             2 => link.as_ref().unwrap().send(&Record::Done, &[]).await.unwrap(),
@@ -196,7 +198,7 @@ async fn a_process_that_does_not_take_a_batch_is_not_waited_for() {
     assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
     assert_eq!(case.returned().len(), 1);
     // It is told so.
-    assert_eq!(link.answer().await.unwrap().0, Record::Sockets(0));
+    assert_eq!(link.answer().await.unwrap().0, Record::Connections(0, vec![None]));
     assert_eq!(link.answer().await.unwrap().0, Record::Keeps);
 }
 
@@ -208,7 +210,7 @@ async fn many_connections_go_in_batches() {
     let (mut sockets, mut batches) = (Vec::new(), 0);
     while sockets.len() < clients.len() {
         let (record, mut batch) = link.answer().await.unwrap();
-        assert_eq!(record, Record::Sockets(0));
+        assert_eq!(record, Record::Connections(0, vec![None; batch.len()]));
         sockets.append(&mut batch);
         link.send(&Record::Taken, &[]).await.unwrap();
         assert_eq!(link.answer().await.unwrap().0, Record::Yours);

@@ -23,6 +23,7 @@ use tokio::time::{sleep, timeout};
 use testkit::http::{Raw, on_both};
 
 mod processes;
+mod readers;
 
 const HANGS: Duration = Duration::from_secs(60);
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -78,7 +79,7 @@ async fn run(
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
     });
     loop {
-        let server = serve(listener.clone(), service).move_idle(listener.give());
+        let server = serve(listener.clone(), service).move_connections(listener.give());
         let drained = server.drain(serving.successor(), DEADLINE).await?;
         if let Ok(given) = serving.finish().await {
             return Ok((drained, given));

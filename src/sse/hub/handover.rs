@@ -1,0 +1,211 @@
+//! A hub of another process takes the place of this one: with its events, and with its readers.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::hub::Hub;
+use crate::body::event_body::EventBody;
+use crate::body::moved::MovedFraming;
+use crate::body::{MovedBody, ResumedBody};
+use crate::sse::body::{Coding, Place};
+use crate::sse::event::Gzip;
+use crate::sse::ring::HubShared;
+
+/// Version of the description of a reader.
+const VERSION: u8 = 1;
+/// Length of a description without the id.
+const FIXED: usize = 1 + 1 + 4 + 4 + 8;
+const CHUNKED: u8 = 1;
+const KEEPS_ALIVE: u8 = 2;
+const GZIP: u8 = 4;
+
+/// An event on its way to the hub of another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandedEvent {
+    /// The id that readers see.
+    pub id: String,
+    /// The event as readers get it over HTTP/1, with its id.
+    pub bytes: Bytes,
+    /// The time since it was sent.
+    pub age: Duration,
+}
+
+/// What a hub gives to the hub of another process that takes its place, from [`Hub::hand_over`]. While it exists, the hub
+/// delivers no further events: those that are [sent](Hub::send) come from [`next`](Self::next), behind those of the ring,
+/// and the other process delivers them. So all readers of both processes get all events in one order.
+///
+/// If it is dropped without [`finish`](Self::finish), the hub goes on, and delivers the events that were sent meanwhile.
+pub struct HubHandover {
+    shared: Arc<HubShared>,
+    before: String,
+    next: u64,
+    is_finished: bool,
+}
+
+impl Hub {
+    /// Begins to give the events and the readers of this hub to the hub of another process. `None` if that has begun
+    /// already.
+    ///
+    /// Readers leave with their connections when the server drains, see
+    /// [`Server::move_connections`](crate::server::Server::move_connections). A hub with a [log](super::HubBuilder::log) gives
+    /// only readers: the other one reads the same log.
+    pub fn hand_over(&self) -> Option<HubHandover> {
+        let shared = Arc::clone(self.shared());
+        shared.leave_to_successor().then(|| {
+            let (next, before) = shared.oldest();
+            HubHandover { shared, before, next, is_finished: false }
+        })
+    }
+
+    /// Prepares this hub for the events of a hub of another process, which [precede](Self::prepend) its own. Call it
+    /// before the hub is used. Its own events have numbers from 2³² on.
+    ///
+    /// Returns `false`, and changes nothing, if the hub has had events or has readers.
+    pub fn expect_predecessor(&self) -> bool {
+        self.has_log() || self.shared().expect_predecessor()
+    }
+
+    /// Takes the events of the hub of another process, the oldest first: they precede those of this one, and readers may
+    /// resume at any of them. `before` is [`HubHandover::before`]. Needs [`expect_predecessor`](Self::expect_predecessor).
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::InvalidData` if an id is not valid, or the hub has a log or no room before its own events. The hub is
+    /// unchanged then.
+    pub fn prepend(&self, before: &str, events: Vec<HandedEvent>) -> io::Result<()> {
+        self.check_no_log()?;
+        self.shared().prepend(before, events.into_iter().map(|event| (event.id, event.bytes, event.age)).collect())
+    }
+
+    /// Delivers an event that the hub of another process has accepted. Ignores an event that it has.
+    ///
+    /// # Errors
+    ///
+    /// As [`prepend`](Self::prepend). `ErrorKind::BrokenPipe` if the hub is closed.
+    pub fn import(&self, event: HandedEvent) -> io::Result<()> {
+        self.check_no_log()?;
+        self.shared().import(&event.id, event.bytes)
+    }
+
+    /// Describes a reader of this hub, which has left with its connection, for [`resume`](Self::resume) in another process.
+    /// `None` if it is a reader of another hub.
+    pub fn describe(&self, moved: &MovedBody) -> Option<Vec<u8>> {
+        let place = moved.reader.downcast_ref::<Place>()?;
+        Weak::ptr_eq(&place.hub, &Arc::downgrade(self.shared())).then(|| describe(place, moved.framing))
+    }
+
+    fn check_no_log(&self) -> io::Result<()> {
+        if self.has_log() { Err(invalid("a hub with a log takes events only from the log")) } else { Ok(()) }
+    }
+
+    /// Returns the body of a reader that leaves another process, from its [description](Self::describe). It
+    /// continues behind the last event that the reader has got, and begins with a comment if the hub
+    /// [keeps connections alive](super::HubBuilder::keep_alive).
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::InvalidData` if the description is of a version that this crate does not know, or the reader needs
+    /// compression that this hub does not have; as [`SubscribeError`](super::SubscribeError) if the hub is full or closed.
+    /// The reader has to reconnect.
+    pub fn resume(&self, description: &[u8]) -> io::Result<ResumedBody> {
+        let (place, framing) =
+            parse(description).ok_or_else(|| invalid("the description of the reader is not known"))?;
+        let deflater = self.shared().deflater.as_ref();
+        if place.sums.is_some() && deflater.is_none() {
+            return Err(invalid("the reader gets compressed events, which the hub does not have"));
+        }
+        let gzip = place.sums.zip(deflater).map(|(sums, deflater)| Gzip::resumed(deflater, sums));
+        let seat = self.seat(Some(&place.last), gzip.map_or(Coding::Plain, Coding::Gzip))?;
+        Ok(ResumedBody { body: EventBody::new(seat.resumed(place.age)), framing })
+    }
+}
+
+impl HubHandover {
+    /// Returns the id of the event before the first one, for [`Hub::prepend`].
+    pub fn before(&self) -> &str {
+        &self.before
+    }
+
+    /// Returns the next event, the oldest of the ring first; `None` if there is none now.
+    pub fn next_event(&mut self) -> Option<HandedEvent> {
+        let (id, bytes, age) = self.shared.numbered(self.next).filter(|_| !self.shared.has_log)?;
+        self.next += 1;
+        Some(HandedEvent { id: id.to_string(), bytes, age })
+    }
+
+    /// Waits until there is a next event.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn changed(&self) {
+        match self.shared.has_log {
+            true => std::future::pending().await,
+            false => self.shared.has_event(self.next).await,
+        }
+    }
+
+    /// Lets [`Hub::send`] fail from now on, so that no event follows those of [`next_event`](Self::next_event).
+    pub fn seal(&self) {
+        self.shared.seal();
+    }
+
+    /// Ends the hub: the other process has everything.
+    pub fn finish(mut self) {
+        self.is_finished = true;
+        self.shared.close();
+    }
+}
+
+impl Drop for HubHandover {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.shared.stay();
+        }
+    }
+}
+
+impl fmt::Debug for HubHandover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HubHandover").field("before", &self.before).field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// Version · flags · checksum and length of a compressed stream · milliseconds to the end by age · last id.
+fn describe(place: &Place, framing: MovedFraming) -> Vec<u8> {
+    let (crc, len) = place.sums.unwrap_or_default();
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    let flags =
+        flag(framing.is_chunked, CHUNKED) | flag(framing.keeps_alive, KEEPS_ALIVE) | flag(place.sums.is_some(), GZIP);
+    let age = place.age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    [&[VERSION, flags][..], &crc.to_le_bytes(), &len.to_le_bytes(), &age.to_le_bytes(), place.last.as_bytes()].concat()
+}
+
+fn parse(description: &[u8]) -> Option<(Place, MovedFraming)> {
+    let (fixed, last) = description.split_first_chunk::<FIXED>()?;
+    let [VERSION, flags, c0, c1, c2, c3, l0, l1, l2, l3, age @ ..] = *fixed else { return None };
+    if flags & !(CHUNKED | KEEPS_ALIVE | GZIP) != 0 {
+        return None;
+    }
+    let sums = (u32::from_le_bytes([c0, c1, c2, c3]), u32::from_le_bytes([l0, l1, l2, l3]));
+    let age = u64::from_le_bytes(age);
+    let place = Place {
+        hub: Weak::new(),
+        last: str::from_utf8(last).ok()?.to_owned(),
+        sums: (flags & GZIP != 0).then_some(sums),
+        age: (age != u64::MAX).then(|| Duration::from_millis(age)),
+    };
+    let framing = MovedFraming { is_chunked: flags & CHUNKED != 0, keeps_alive: flags & KEEPS_ALIVE != 0 };
+    Some((place, framing))
+}
+
+#[cfg(test)]
+mod tests;
