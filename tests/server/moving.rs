@@ -25,6 +25,8 @@ use testkit::http::{Answer, Raw, boxed, h2, on_both, request};
 use testkit::serving::serve;
 use testkit::skips::tell;
 
+mod readers;
+
 /// Time after which a test hangs.
 const HANGS: Duration = Duration::from_secs(60);
 /// Most connections that wait for a server.

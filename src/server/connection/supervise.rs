@@ -48,7 +48,7 @@ where
             return Poll::Ready(Err(ShutdownPhase::Abort));
         }
         if polled.is_pending() {
-            conn_state.moving.mark_asked();
+            conn_state.mark_unmoved();
         }
         polled.map(Ok)
     })

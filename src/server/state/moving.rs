@@ -18,7 +18,7 @@ pub(in crate::server) struct Successor(pub(in crate::server) Arc<dyn Fn(OwnedFd,
 pub(in crate::server) struct Moving {
     successor: OnceLock<Successor>,
     done: AtomicBool,
-    /// Whether its task has run since then, and it did not move.
+    /// Whether it could move, and its response did not let it.
     asked: AtomicBool,
     /// Whether it cannot move, and drains as usual.
     stays: AtomicBool,
@@ -34,11 +34,8 @@ impl Moving {
         self.successor.get().is_some() && !self.stays.load(Ordering::Relaxed)
     }
 
-    /// Records that the task of the connection has run, and that it did not move.
-    pub(in crate::server) fn mark_asked(&self) {
-        if self.successor.get().is_some() {
-            self.asked.store(true, Ordering::Relaxed);
-        }
+    pub(super) fn mark_asked(&self) {
+        self.asked.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn was_asked(&self) -> bool {

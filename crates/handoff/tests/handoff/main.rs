@@ -11,14 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::{Request, Response};
 use millstream::net::TcpListener;
 use millstream::server::{Drained, RequestBody, serve};
+use millstream::sse::{Event, Hub};
 use millstream_handoff::{Handoff, HandoffListener, Serving};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{interval, sleep, timeout};
 
 use testkit::http::{Raw, on_both};
 
@@ -59,8 +60,11 @@ impl Process {
     async fn serve(mut handoff: Handoff, number: usize, addr: SocketAddr) -> Self {
         let listener = handoff.tcp("http", addr).await.unwrap();
         let addr = listener.get_ref().local_addr().unwrap();
+        let hub = Hub::builder().keep_alive(Duration::ZERO).past_layers(true).replay(10_000).queue(10_000).build();
+        handoff.hub("events", &hub).unwrap();
         let serving = handoff.ready().await.unwrap();
-        let ended = tokio::spawn(run(listener, serving, number));
+        tokio::spawn(send(hub.clone(), number));
+        let ended = tokio::spawn(run(listener, serving, hub, number));
         Self { addr, ended }
     }
 
@@ -69,17 +73,32 @@ impl Process {
     }
 }
 
+/// Sends the number of the process and the number of the event until the hub is closed.
+async fn send(hub: Hub, process: usize) {
+    let mut ticks = interval(Duration::from_millis(20));
+    for n in 0.. {
+        ticks.tick().await;
+        if hub.send(Event::new().data(format!("{process}:{n}"))).is_err() {
+            return;
+        }
+    }
+}
+
 async fn run(
     listener: HandoffListener<TcpListener>,
     serving: Serving,
+    hub: Hub,
     number: usize,
 ) -> io::Result<(Drained, Option<usize>)> {
-    let service = tower::service_fn(move |request: Request<RequestBody>| async move {
-        let text = format!("{number} {}", request.uri().path());
-        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
+    let service = tower::service_fn(move |request: Request<RequestBody>| {
+        let response = match request.uri().path() {
+            "/events" => hub.subscribe(&request).map(Either::Left),
+            path => Response::new(Either::Right(Full::new(Bytes::from(format!("{number} {path}"))))),
+        };
+        async { Ok::<_, Infallible>(response) }
     });
     loop {
-        let server = serve(listener.clone(), service).move_connections(listener.give());
+        let server = serve(listener.clone(), service.clone()).move_connections(listener.give());
         let drained = server.drain(serving.successor(), DEADLINE).await?;
         if let Ok(given) = serving.finish().await {
             return Ok((drained, given));

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,7 @@ use super::{HANGS, Place, Process};
 /// Calls of the two processes on the control socket, and what follows from them.
 const CALLS: &str = "sendmsg,recvmsg,accept4,shutdown";
 const CLIENTS: usize = 10;
+const READERS: usize = 3;
 
 /// In the child: serves until another process takes its place.
 fn serve(what: &str) {
@@ -130,6 +133,88 @@ fn asked_anew(addr: SocketAddr) -> usize {
     until("an answer", || asked(&mut TcpStream::connect(addr).ok()?, "/new"))
 }
 
+/// A reader of events, which reconnects as browsers do.
+struct Reader {
+    end: Arc<AtomicBool>,
+    has_event: Arc<AtomicBool>,
+    thread: thread::JoinHandle<Got>,
+}
+
+/// What a reader has got, in its order.
+#[derive(Debug, Default)]
+struct Got {
+    /// The number of the process and that of the event.
+    events: Vec<(usize, usize)>,
+    /// The process that has sent the last event before a gap.
+    gaps: Vec<Option<usize>>,
+    connections: usize,
+}
+
+impl Reader {
+    fn start(addr: SocketAddr) -> Self {
+        let [end, has_event] = [(); 2].map(|()| Arc::<AtomicBool>::default());
+        let (ends, has) = (Arc::clone(&end), Arc::clone(&has_event));
+        Self { end, has_event, thread: thread::spawn(move || read_events(addr, &ends, &has)) }
+    }
+
+    fn end(self) -> Got {
+        self.end.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+fn read_events(addr: SocketAddr, end: &AtomicBool, has_event: &AtomicBool) -> Got {
+    let (mut got, mut last) = (Got::default(), String::new());
+    while !end.load(Ordering::Relaxed) {
+        let Ok(mut stream) = TcpStream::connect(addr) else {
+            thread::park_timeout(Duration::from_millis(2));
+            continue;
+        };
+        stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let id = if last.is_empty() { String::new() } else { format!("Last-Event-ID: {last}\r\n") };
+        if write!(stream, "GET /events HTTP/1.0\r\nHost: mill\r\n{id}\r\n").is_err() {
+            continue;
+        }
+        got.connections += 1;
+        let (mut text, mut bytes) = (String::new(), [0; 4096]);
+        while !end.load(Ordering::Relaxed) {
+            match stream.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(n) => text.push_str(std::str::from_utf8(&bytes[..n]).unwrap()),
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => break,
+            }
+            while let Some((event, rest)) = text.split_once("\n\n") {
+                let line = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
+                if line("event: ") == Some("gap") {
+                    got.gaps.push(got.events.last().map(|event| event.0));
+                } else if let Some((process, number)) = line("data: ").and_then(|data| data.split_once(':')) {
+                    got.events.push((process.parse().unwrap(), number.parse().unwrap()));
+                    last = line("id: ").expect("an id").to_owned();
+                    has_event.store(true, Ordering::Relaxed);
+                }
+                text = rest.to_owned();
+            }
+        }
+    }
+    got
+}
+
+/// Checks the events of a reader: those of each process come once, in order, and none is left out. Only behind a gap may
+/// they come again. A gap is due only behind events that a killed process alone had.
+fn check_events(got: &Got, killed: usize, whole: bool) {
+    assert!(got.gaps.iter().all(|before| *before == Some(killed) && !whole), "{got:?}");
+    if !got.gaps.is_empty() {
+        return;
+    }
+    for process in 1..=3 {
+        let numbers: Vec<_> = got.events.iter().filter(|event| event.0 == process).map(|event| event.1).collect();
+        assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "process {process}: {got:?}");
+    }
+    // Those of a process come before those of the next, but for late ones, whose order the next one has decided.
+    assert!(!whole || got.connections == 1, "the reader has noticed a whole handoff: {got:?}");
+}
+
 fn can_trace() -> bool {
     let works =
         Command::new("strace").args(["-o", "/dev/null", "true"]).output().is_ok_and(|tried| tried.status.success());
@@ -160,6 +245,10 @@ fn killed_at_each_call(name: &str, killed: usize) {
         }
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(addr).unwrap()).collect();
         let first: Vec<_> = clients.iter_mut().map(|client| asked(client, "/first")).collect();
+        let readers: Vec<_> = (0..READERS).map(|_| Reader::start(addr)).collect();
+        // A server knows only from its first event on that the layers pass a body on unchanged.
+        let has_event = |reader: &Reader| reader.has_event.load(Ordering::Relaxed);
+        until("events", || (old.ended().is_some() || readers.iter().all(has_event)).then_some(()));
         let mut new = Started::start(name, &place, 2, addr, options(2));
         let serves = new.serves();
         // The first one ends as it should, or one of them is killed.
@@ -171,6 +260,7 @@ fn killed_at_each_call(name: &str, killed: usize) {
         });
         if whole && killed == 2 {
             // The next call that kills it comes after it has confirmed the end.
+            readers.into_iter().for_each(|reader| check_events(&reader.end(), killed, whole));
             break;
         }
         let serving = if killed == 1 || whole { 2 } else { 1 };
@@ -195,6 +285,7 @@ fn killed_at_each_call(name: &str, killed: usize) {
         assert!(third.serves());
         // For a moment both accept.
         until("the third one answers", || (asked_anew(addr) == 3).then_some(()));
+        readers.into_iter().for_each(|reader| check_events(&reader.end(), killed, whole));
         if whole {
             break;
         }
