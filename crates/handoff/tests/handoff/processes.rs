@@ -105,6 +105,8 @@ fn asked(client: &mut TcpStream, path: &str) -> Option<usize> {
             Ok(n) => n,
             Err(e) => match e.kind() {
                 std::io::ErrorKind::WouldBlock => panic!("no answer and no end"),
+                // A process that is stopped and continued: signal(7) names reads with a timeout.
+                std::io::ErrorKind::Interrupted => continue,
                 _ => 0,
             },
         };
