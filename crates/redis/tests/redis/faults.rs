@@ -11,9 +11,9 @@ use testkit::http::{Flavour, watched};
 
 /// Long enough for a pending frame to arrive.
 const QUIET: Duration = Duration::from_millis(300);
-/// Keeps every confirmed write over a kill.
 /// Time for a reply of Redis: long enough for one that is not held back, on a busy machine too.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Keeps every confirmed write over a kill.
 const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
 fn run<R: Future<Output = ()>>(options: &'static [&'static str], test: impl FnOnce(Server) -> R + Send + 'static) {
