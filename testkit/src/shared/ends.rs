@@ -8,7 +8,7 @@ use millstream::sse::Event;
 use millstream_resumable::{Owner, SharedError, SharedStreams, StreamEnd, StreamError, StreamSender};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{Lag, Place, count_to, data, instance, options, two, until, waiting, whole};
 use crate::HANGS;
@@ -76,6 +76,8 @@ pub async fn stops_reach_the_writer(place: &impl Place) {
         let (stream, dropped) = waiting(&one, &key).await;
         let same = other.get(&key, "alice").await.unwrap();
         let reader = tokio::spawn(async move { whole(&same).await });
+        // The first beat has not to tell of it.
+        sleep(Duration::from_millis(400)).await;
         let (since, behind) = (Instant::now(), lag.total());
         if by_handle {
             other.get(&key, "alice").await.unwrap().stop();
