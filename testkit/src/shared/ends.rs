@@ -28,7 +28,7 @@ async fn is_unknown(streams: &SharedStreams, key: &str, owner: impl Into<Owner>)
 
 /// The end of a stream and its events are in the log: a process that starts later has them.
 pub async fn ends_are_durable(place: &impl Place) {
-    let ttl = Duration::from_secs(30);
+    let ttl = HANGS * 10;
     let one = instance(place, options().ttl(ttl)).await;
     let complete = one.open("complete", "alice", |sender| count_to(sender, 1000, Duration::ZERO)).await.unwrap();
     let failed = one.open("failed", "alice", |sender: StreamSender| async move {
