@@ -42,7 +42,9 @@ fn answer(_: Request<RequestBody>) -> Answer {
 async fn run(program: &str, args: &[&str], input: Option<Vec<u8>>) -> Option<Vec<u8>> {
     let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
     let mut command = Command::new(program);
-    let command = command.args(args).stdin(stdin).stdout(Stdio::piped()).kill_on_drop(true);
+    // Without a buffer, a call of Python that is interrupted writes a part only.
+    command.args(args).env_remove("PYTHONUNBUFFERED");
+    let command = command.stdin(stdin).stdout(Stdio::piped()).kill_on_drop(true);
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {

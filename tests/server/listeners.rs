@@ -27,7 +27,7 @@ use testkit::serving::serve;
 use testkit::{HANGS, noise};
 
 /// A limit, and how long a test waits for it to take effect.
-const LIMIT: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(5);
 /// Connections inside the process.
 #[derive(Debug)]
 pub(crate) struct Channel(tokio::sync::Mutex<mpsc::Receiver<DuplexStream>>);

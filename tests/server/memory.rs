@@ -131,7 +131,7 @@ fn a_connection_that_rests_goes_on_with_its_next_byte() {
             let text = request.uri().path().to_owned();
             Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
         });
-        let limits = Limits::default().keep_alive(Duration::from_secs(4));
+        let limits = Limits::default().keep_alive(Duration::from_secs(8));
         let server = tokio::spawn(serve(listener, service).limits(limits).into_future());
         let (mut client, mut other) = (Raw::connect(addr).await, Raw::connect(addr).await);
         assert_eq!(other.get("/other").await, (200, b"/other".to_vec()));

@@ -335,14 +335,16 @@ fn a_connection_that_was_adopted_has_the_time_of_one_between_two_requests() {
         return;
     }
     on_both(|| async {
-        let limits = Limits::default().head_time(Duration::from_millis(300)).keep_alive(Duration::from_secs(3600));
+        // Long enough for the client to send its first request, on a busy machine too.
+        let first = Duration::from_secs(3);
+        let limits = Limits::default().head_time(first).keep_alive(Duration::from_secs(3600));
         let mut servers = Servers::new(limits);
         let old = servers.start(DEADLINE);
         let mut client = Raw::connect(servers.addr).await;
         assert_eq!(asked(&mut client, "/first").await, 1);
         let _new = servers.start(DEADLINE);
         assert_eq!(drained(old.drain()).await.moved, 1);
-        sleep(Duration::from_millis(1500)).await;
+        sleep(first + first / 2).await;
         assert_eq!(asked(&mut client, "/next").await, 2);
     });
 }

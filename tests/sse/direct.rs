@@ -320,10 +320,12 @@ fn nothing_is_lost_while_readers_come_and_go() {
         let hub = Hub::builder().replay(10 * EVENTS).queue(10 * EVENTS).build();
         let addr = served(&hub).await;
         let sender = hub.clone();
+        // Until the last reader has what it wants, however late it comes.
         let sends = tokio::spawn(async move {
-            for n in 0..EVENTS {
+            for n in 0.. {
                 send(&sender, n);
                 match n % 3 {
+                    _ if n > EVENTS => sleep(Duration::from_millis(5)).await,
                     0 => tokio::task::yield_now().await,
                     1 => sleep(Duration::from_millis(1)).await,
                     _ => {}
@@ -337,21 +339,17 @@ fn nothing_is_lost_while_readers_come_and_go() {
                 let mut reader = Reader::connect(addr).await;
                 let (mut seen, most) = (Vec::new(), n as usize % 7 * 20 + 1);
                 while seen.len() < most {
-                    // The last readers may come after the last event.
-                    let Ok(frame) = timeout(Duration::from_millis(500), reader.answer.frame()).await else { break };
+                    let frame = timeout(HANGS, reader.answer.frame()).await.expect("an event in time");
                     seen.extend(reader.parser.feed(&frame.unwrap().unwrap().into_data().unwrap()));
                 }
                 let numbers: Vec<usize> = seen.iter().map(|seen| seen.data.parse().unwrap()).collect();
                 assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
-                numbers.len()
             }));
         }
-        let mut all = 0;
         for reader in readers {
-            all += reader.await.unwrap();
+            reader.await.unwrap();
         }
-        sends.await.unwrap();
-        assert!(all > EVENTS, "{all}");
+        sends.abort();
         until(&hub, |stats| (stats.subscribers, stats.direct) == (0, 0)).await;
     });
 }

@@ -30,8 +30,10 @@ while head := read(4):
 
 /// Decodes whole streams by Python's zlib; `None` without Python.
 pub(crate) fn by_python(streams: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
-    let python = Command::new("python3").args(["-c", PYTHON]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut python = match python {
+    let mut python = Command::new("python3");
+    // Without a buffer, a call that is interrupted writes a part only.
+    python.args(["-c", PYTHON]).env_remove("PYTHONUNBUFFERED");
+    let mut python = match python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() {
         Ok(python) => python,
         Err(error) => {
             skip("python3", error);

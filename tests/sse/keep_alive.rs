@@ -375,7 +375,8 @@ fn periods_do_not_share_a_task() {
 #[test]
 fn a_body_moves_between_runtimes_and_out_of_them() {
     watched(|| {
-        let (source, mut body) = fed(Duration::from_millis(20));
+        // Far longer than the time between two polls at the end.
+        let (source, mut body) = fed(Duration::from_secs(1));
         let (_, waker) = waker();
         assert!(poll(&mut body, &waker).is_pending(), "outside of a runtime there is no comment and no panic");
         let first = Builder::new_current_thread().enable_all().build().unwrap();

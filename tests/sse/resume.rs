@@ -12,11 +12,12 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
-use millstream::server::serve_cores;
+use millstream::server::{Limits, serve_cores};
 use millstream::sse::{Event, Hub};
 use tokio::runtime::Runtime;
 
 use crate::parse::Parser;
+use testkit::HANGS;
 use testkit::http::{Flavour, h1, h2, request, watched};
 
 const READERS: u64 = 40;
@@ -97,7 +98,9 @@ fn cut_off_at_random_and_back_nothing_is_lost_and_nothing_comes_twice() {
                 async { Ok::<_, Infallible>(answer) }
             })
         };
-        let serving = serve_cores(&cores, listeners, service).run();
+        // Forty readers at a time, which may be late on a busy machine.
+        let limits = Limits::default().head_time(HANGS).keep_alive(HANGS);
+        let serving = serve_cores(&cores, listeners, service).limits(limits).run();
         let senders: Vec<_> = (0..SENDERS)
             .map(|sender| {
                 let hub = hub.clone();

@@ -5,9 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use support::{Answer, Client, Server, pause, refused};
+use support::{Answer, Client, HANGS, Server, pause, refused};
 
 mod support;
 
@@ -62,13 +62,13 @@ fn kill_writers(scale: usize) {
                 *confirmed = found;
             }
         }
-        let ended = AtomicBool::new(false);
+        let (ended, made) = (AtomicBool::new(false), AtomicUsize::new(0));
         let address = server.address;
         thread::scope(|scope| {
             let mut started = Vec::new();
             for (stream, confirmed) in streams.iter().zip(&mut confirmed) {
                 for (writer, confirmed) in confirmed.iter_mut().enumerate() {
-                    let ended = &ended;
+                    let (ended, made) = (&ended, &made);
                     let mut client = Client::new(address);
                     started.push(scope.spawn(move || {
                         while !ended.load(Ordering::Relaxed) {
@@ -76,16 +76,22 @@ fn kill_writers(scale: usize) {
                             let Some(answer) = client.ask("POST", stream, &[TEXT], line.as_bytes()) else { break };
                             assert_eq!(answer.status, 204);
                             *confirmed += 1;
+                            made.fetch_add(1, Ordering::Relaxed);
                         }
                     }));
                 }
             }
             pause(Duration::from_millis(150 + 130 * round));
+            // On a slow machine too, several of each writer.
+            let since = Instant::now();
+            while made.load(Ordering::Relaxed) < 5 * 3 * WRITERS {
+                assert!(since.elapsed() < HANGS, "the writers are stuck");
+                pause(Duration::from_millis(1));
+            }
             server.kill();
             ended.store(true, Ordering::Relaxed);
         });
     }
-    assert!(confirmed.iter().flatten().sum::<usize>() > 100, "the writers were too slow for this test");
 }
 
 /// A stream of lines, which is deleted after the last line and created again.

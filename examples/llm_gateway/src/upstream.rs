@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::error::ApiError;
 
 /// Time for which an upstream that refused a connection is asked last.
-const PENALTY: Duration = Duration::from_secs(5);
+pub(crate) const PENALTY: Duration = Duration::from_secs(5);
 
 /// Length of the longest answer that is not streamed.
 const LONGEST: usize = 16 << 20;

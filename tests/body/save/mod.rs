@@ -78,8 +78,9 @@ async fn start(dir: &Path) -> SocketAddr {
     addr
 }
 
+/// No limit of a body in time: clients here wait for each other.
 fn limits() -> Limits {
-    Limits::default().body(u64::MAX)
+    Limits::default().body(u64::MAX).body_progress(Duration::MAX)
 }
 
 fn hex(bytes: impl AsRef<[u8]>) -> String {

@@ -98,7 +98,8 @@ impl Peer {
 
     /// Waits until something can be read, and reads nothing.
     pub(crate) fn wait(&mut self) {
-        let _ = self.socket().peek(&mut [MaybeUninit::uninit(); 1]);
+        let peek = || self.socket().peek(&mut [MaybeUninit::uninit(); 1]);
+        while peek().is_err_and(|e| e.kind() == io::ErrorKind::Interrupted) {}
     }
 
     pub(crate) fn reset(&mut self) {

@@ -61,8 +61,7 @@ fn a_client_that_sends_all_before_it_reads_gets_its_answer() {
 fn a_client_whose_head_is_late_gets_its_answer_whatever_it_sends_then() {
     on_both(async || {
         let limits = Limits::default().head_time(Duration::from_millis(100));
-        let mut client = Raw::connect(start(limits, tower::service_fn(hello)).await).await;
-        client.send("GET / HTTP/1.1\r\nX: ").await;
+        let mut client = start_for("GET / HTTP/1.1\r\nX: ", limits, tower::service_fn(hello)).await;
         timeout(HANGS, client.io.readable()).await.expect("an answer").unwrap();
         client.send(vec![b'x'; 20_000_000]).await;
         assert_eq!(client.head().await.status, 408);
@@ -113,21 +112,19 @@ fn answers_of_the_server_are_given_fields_and_a_body() {
             // What frames the answer stays the server's.
             *response.status_mut() = hyper::StatusCode::NO_CONTENT;
         });
-        let addr = start(limits.clone(), tower::service_fn(length)).await;
-        let hasty = start(limits.clone().head_time(Duration::from_millis(100)), tower::service_fn(length)).await;
+        let hasty = limits.clone().head_time(Duration::from_millis(100));
         let cases = [
-            (addr, "GET / HTTP/1.1\r\nHost: a b\r\n\r\n".to_owned(), "400 Bad Request"),
-            (addr, format!("GET /{} HTTP/1.1\r\nHost: mill\r\n\r\n", "x".repeat(9000)), "414 URI Too Long"),
+            (&limits, "GET / HTTP/1.1\r\nHost: a b\r\n\r\n".to_owned(), "400 Bad Request"),
+            (&limits, format!("GET /{} HTTP/1.1\r\nHost: mill\r\n\r\n", "x".repeat(9000)), "414 URI Too Long"),
             (
-                addr,
+                &limits,
                 "POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 3000000\r\n\r\n".to_owned(),
                 "413 Payload Too Large",
             ),
-            (hasty, "GET / HTTP/1.1\r\nHost:".to_owned(), "408 Request Timeout"),
+            (&hasty, "GET / HTTP/1.1\r\nHost:".to_owned(), "408 Request Timeout"),
         ];
-        for (addr, request, status) in cases {
-            let mut client = Raw::connect(addr).await;
-            client.send(&request).await;
+        for (limits, request, status) in cases {
+            let mut client = start_for(&request, limits.clone(), tower::service_fn(length)).await;
             let head = client.head().await;
             assert_eq!(head.status.to_string(), status[..3], "{status}");
             assert_eq!(head.field("access-control-allow-origin"), Some("*"), "{status}");
@@ -136,6 +133,7 @@ fn answers_of_the_server_are_given_fields_and_a_body() {
             assert_eq!(String::from_utf8(body).unwrap(), format!("refused: {status}"));
             assert_eq!(client.drain().await, b"", "{status}");
         }
+        let addr = start(limits.clone(), tower::service_fn(length)).await;
         let mut two = h2(addr).await;
         let answer = two.send_request(request(&format!("http://mill/{}", "x".repeat(9000)))).await.unwrap();
         assert_eq!(
@@ -166,9 +164,8 @@ fn responses_to_a_late_head_and_to_one_connection_too_many_have_one_date() {
             dates[0].1 == OURS
         };
         for (limits, is_ours) in [(Limits::default(), false), (with_ours, true)] {
-            let hasty = start(limits.clone().head_time(Duration::from_millis(100)), tower::service_fn(hello)).await;
-            let mut late = Raw::connect(hasty).await;
-            late.send("GET / HTTP/1.1\r\nHost:").await;
+            let hasty = limits.clone().head_time(Duration::from_millis(100));
+            let late = start_for("GET / HTTP/1.1\r\nHost:", hasty, tower::service_fn(hello)).await;
             assert_eq!(date(late, "408").await, is_ours);
             let full = start(limits.connections(1), tower::service_fn(hello)).await;
             let mut first = Raw::connect(full).await;

@@ -265,7 +265,7 @@ fn who_reads_slowly_but_reads_is_served() {
             std::future::ready(Ok::<Answer, BoxError>(Response::new(boxed(Endless::new(&counted)))))
         });
         // Each pause is far below the limit, also on a busy machine; their sum is above it.
-        let limit = LIMIT * 3;
+        let limit = LIMIT * 6;
         let addr = start(limits().write_stall(limit), endless).await;
         let mut io = narrow(addr).await;
         io.write_all(b"GET / HTTP/1.1\r\nHost: mill\r\n\r\n").await.unwrap();
@@ -283,21 +283,24 @@ fn who_reads_slowly_but_reads_is_served() {
 #[test]
 fn who_has_no_request_is_let_go_and_who_waits_for_an_answer_is_not() {
     on_both(async || {
-        const SLOW: Duration = Duration::from_millis(2500);
-        let idle = SLOW / 2;
+        let service = |idle: Duration| {
+            tower::service_fn(move |_: Request<RequestBody>| async move {
+                tokio::time::sleep(idle + idle / 2).await;
+                Ok::<_, BoxError>(text("hello"))
+            })
+        };
+        let idle = LIMIT;
         let limits = Limits::default().keep_alive(idle);
-        let service = tower::service_fn(async |_: Request<RequestBody>| {
-            tokio::time::sleep(SLOW).await;
-            Ok::<_, BoxError>(text("hello"))
-        });
         let requests = "GET /slow HTTP/1.1\r\nHost: mill\r\n\r\n".repeat(2);
-        let mut client = start_for(requests, limits.clone().head_time(idle), service).await;
+        let mut client = start_for(requests, limits.head_time(idle), service(idle)).await;
         for _ in 0..2 {
             let head = client.head().await;
             assert_eq!((head.status, client.body(head.content_length()).await.unwrap()), (200, b"hello".to_vec()));
         }
         assert!(timeout(idle + HANGS, client.drain()).await.expect("closed").is_empty());
-        let addr = start(limits.head_time(HANGS), service).await;
+        // Long enough for the client to send its request, on a busy machine too.
+        let idle = LIMIT * 4;
+        let addr = start(Limits::default().keep_alive(idle).head_time(HANGS), service(idle)).await;
         let io = TokioIo::new(tokio::net::TcpStream::connect(addr).await.unwrap());
         let (mut client, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
         let ended = tokio::spawn(connection);
@@ -314,7 +317,7 @@ fn who_has_no_request_is_let_go_and_who_waits_for_an_answer_is_not() {
 fn a_body_that_streams_may_come_slowly_but_has_to_come() {
     on_both(async || {
         // Each pause is far below the limit, also on a busy machine; their sum is above it.
-        let limit = LIMIT * 2;
+        let limit = LIMIT * 6;
         let limits = Limits::default().body_progress(limit).streaming_requests(|head| head.uri.path() == "/stream");
         let addr = start(limits, tower::service_fn(length)).await;
         let mut client = Raw::connect(addr).await;
@@ -345,7 +348,9 @@ fn a_frame_behind_which_a_body_ends_is_an_answer_until_it_is_sent() {
 fn a_frame_that_waits_for_windows_is_an_answer_still(answer: fn(Bytes) -> Answer) {
     on_both(move || async move {
         const WHOLE: usize = 1 << 20;
-        let limits = Limits::default().keep_alive(LIMIT).write_stall(HANGS);
+        // Long enough for the client to send its request, on a busy machine too.
+        let idle = LIMIT * 4;
+        let limits = Limits::default().keep_alive(idle).write_stall(HANGS);
         let service = tower::service_fn(move |_| std::future::ready(Ok::<_, BoxError>(answer(vec![7; WHOLE].into()))));
         let addr = start(limits, service).await;
         let stream = tokio::net::TcpStream::connect(addr).await.unwrap();
@@ -355,7 +360,7 @@ fn a_frame_that_waits_for_windows_is_an_answer_still(answer: fn(Bytes) -> Answer
         tokio::spawn(connection);
         let mut body = client.send_request(request("/")).await.unwrap().into_body();
         // Takes nothing for longer than that time.
-        tokio::time::sleep(LIMIT * 3).await;
+        tokio::time::sleep(idle + LIMIT).await;
         let mut got = 0;
         while let Some(piece) = body.frame().await {
             got += piece.expect("the body is complete").data_ref().map_or(0, Bytes::len);

@@ -187,8 +187,19 @@ fn a_process_that_dies_before_it_is_ready_changes_nothing() {
         drop((dying, listener));
         assert_eq!(asked(&mut client, "/b").await, 1);
         assert_eq!(asked(&mut Raw::connect(first.addr).await, "/c").await, 1);
-        // It may not have noticed yet that the other one has gone.
-        let second = Process::start(&place.path(), 2).await;
+        // It may not have noticed yet that the other one has gone: a child of another test has its descriptors until it
+        // runs its program.
+        let opened = async {
+            loop {
+                match Handoff::open(place.path()).await {
+                    Ok(handoff) => break handoff,
+                    Err(e) => assert_eq!(e.kind(), io::ErrorKind::ConnectionRefused, "{e}"),
+                }
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let handoff = timeout(HANGS, opened).await.expect("the other one has gone");
+        let second = Process::serve(handoff, 2, "127.0.0.1:0".parse().unwrap()).await;
         first.ended().await;
         assert_eq!(asked(&mut client, "/d").await, 2);
         drop(second);

@@ -67,10 +67,10 @@ fn a_connection_that_ends_after_a_failure_is_said_to() {
 #[test]
 fn an_upload_that_takes_its_time_is_not_a_timeout() {
     on_both(async || {
-        let addr = proxy(plan(start(mirror).await, false).timeout(Duration::from_secs(4))).await;
+        let addr = proxy(plan(start(mirror).await, false).timeout(Duration::from_secs(6))).await;
         let mut client = Raw::connect(addr).await;
-        client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 10\r\n\r\n").await;
-        for _ in 0..10 {
+        client.send("POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 14\r\n\r\n").await;
+        for _ in 0..14 {
             // Each pause is far below the timeout; their sum is above it.
             tokio::time::sleep(Duration::from_millis(500)).await;
             client.send("x").await;
@@ -97,8 +97,8 @@ fn an_upload_that_breaks_a_limit_is_not_the_fault_of_the_upstream() {
                 let addr = listener.local_addr().unwrap();
                 tokio::spawn(serve(listener, built.clone()).limits(limits).into_future());
                 let mut client = Raw::connect(addr).await;
-                client.send("POST / HTTP/1.1\r\nHost: mill\r\nTransfer-Encoding: chunked\r\n\r\n").await;
-                client.send(body).await;
+                let head = "POST / HTTP/1.1\r\nHost: mill\r\nTransfer-Encoding: chunked\r\n\r\n";
+                client.send(format!("{head}{body}")).await;
                 assert_eq!(client.head().await.status, expected, "HTTP/2: {upstream_h2}");
                 let state = built.state();
                 assert_eq!((state.failures, state.circuit), (0, millstream_proxy::Circuit::Closed));

@@ -106,8 +106,12 @@ fn other_responses_have_none() {
 #[test]
 fn a_relay_that_ends_silent_connections_ends_no_stream() {
     on_both(async || {
-        let upstream = start(|_| {
-            let events = stream::unfold(0, async |n| {
+        let upstream = start(|request| {
+            let is_silent = request.uri().path() == "/silent";
+            let events = stream::unfold(0, move |n| async move {
+                if n > 0 && is_silent {
+                    std::future::pending::<()>().await;
+                }
                 if n > 0 {
                     tokio::time::sleep(Duration::from_secs(3)).await;
                 }
@@ -120,8 +124,9 @@ fn a_relay_that_ends_silent_connections_ends_no_stream() {
         let (kept, kept_cuts) =
             cutter(proxy(plan(upstream, false).keep_alive(Duration::from_millis(200))).await, CUT).await;
         let (plain, plain_cuts) = cutter(proxy(plan(upstream, false)).await, CUT).await;
-        let read = async |addr, by_h2| whole(ask(addr, by_h2, "/").await).await;
-        let (one, two, cut) = tokio::join!(read(kept, false), read(kept, true), read(plain, false));
+        let read = async |addr, by_h2, path| whole(ask(addr, by_h2, path).await).await;
+        let (one, two, cut) =
+            tokio::join!(read(kept, false, "/"), read(kept, true, "/"), read(plain, false, "/silent"));
         for got in [one, two] {
             let got = String::from_utf8(got.unwrap().to_vec()).unwrap();
             assert_eq!(got.replace(COMMENT, ""), "data: 0\n\ndata: 1\n\ndata: 2\n\n");

@@ -159,7 +159,7 @@ fn idle_connections_are_closed_in_time_whatever_runtime_has_ended() {
     watched(|| {
         let upstream_runtime = Flavour::TwoWorkers.runtime();
         let upstream = upstream_runtime.block_on(start(mirror));
-        let built = plan(upstream, false).idle_timeout(Duration::from_secs(3)).build().unwrap();
+        let built = plan(upstream, false).idle_timeout(Duration::from_secs(6)).build().unwrap();
         for _ in 0..2 {
             let runtime = Flavour::TwoWorkers.runtime();
             runtime.block_on(async {

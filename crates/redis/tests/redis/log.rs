@@ -257,9 +257,7 @@ fn what_was_trimmed_before_it_was_read_is_told_as_a_gap() {
 fn sends_wait_while_redis_does_nothing_and_arrive_once() {
     run(
         async |server| {
-            let log =
-                Redis::builder(server.url()).key("test").queue(10).timeout(Duration::from_secs(2)).connect().await;
-            let log = log.unwrap();
+            let log = Redis::builder(server.url()).key("test").queue(10).connect().await.unwrap();
             let hub = Hub::builder().log(log.clone()).build();
             let mut reader = reader(&hub, None);
             send(&hub, 0);

@@ -27,7 +27,7 @@ async fn logs(url: &str) -> Arc<RedisStreams> {
 }
 
 async fn logs_with(url: &str, claim: Duration) -> Arc<RedisStreams> {
-    Arc::new(RedisStreams::builder(url).claim(claim).connect().await.unwrap())
+    Arc::new(RedisStreams::builder(url).claim(claim).timeout(HANGS).connect().await.unwrap())
 }
 
 impl Place for Keys {
@@ -200,7 +200,7 @@ async fn a_log_of_the_same_name_is_another_one() {
 }
 
 async fn instance(url: &str, patience: Duration) -> SharedStreams {
-    let logs = RedisStreams::builder(url).claim(SECOND).timeout(SECOND / 2).connect().await.unwrap();
+    let logs = RedisStreams::builder(url).claim(SECOND).connect().await.unwrap();
     Streams::builder().keep_alive(Duration::ZERO).patience(patience).build_shared(Arc::new(logs))
 }
 

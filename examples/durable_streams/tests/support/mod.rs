@@ -21,6 +21,8 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
+/// Time that only a hang takes, on a busy machine too.
+pub(crate) const HANGS: Duration = Duration::from_secs(60);
 /// Segments of this size in MiB.
 const JOURNAL: &str = "8";
 
@@ -135,7 +137,7 @@ impl Client {
     pub(crate) fn new(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(HANGS)).unwrap();
         Self(BufReader::new(stream))
     }
 
@@ -149,11 +151,21 @@ impl Client {
 
     /// Sends a request. Returns `None` if the server ends before it has answered.
     pub(crate) fn ask(&mut self, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Option<Answer> {
+        self.send(method, path, fields, body)?;
+        self.answer(method)
+    }
+
+    /// Sends a request. Returns `None` if the server has ended.
+    pub(crate) fn send(&mut self, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Option<()> {
         let mut head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n", body.len());
         for (name, value) in fields {
             head += &format!("{name}: {value}\r\n");
         }
-        self.0.get_mut().write_all(&[(head + "\r\n").as_bytes(), body].concat()).ok()?;
+        self.0.get_mut().write_all(&[(head + "\r\n").as_bytes(), body].concat()).ok()
+    }
+
+    /// Reads the answer to a request. Returns `None` if the server has ended before it.
+    pub(crate) fn answer(&mut self, method: &str) -> Option<Answer> {
         let mut line = String::new();
         self.0.read_line(&mut line).ok()?;
         let status = line.split(' ').nth(1)?.parse().ok()?;

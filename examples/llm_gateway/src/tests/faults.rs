@@ -1,14 +1,15 @@
 //! Upstreams that fail.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::support::{ALICE, Gate, Upstream, chunk, prompt, until};
+use super::support::{ALICE, Gate, HANGS, Upstream, chunk, prompt, until};
+use crate::upstream::PENALTY;
 
 /// Returns the status and the error of an answer.
 async fn refused(gate: &Gate) -> (StatusCode, Value) {
@@ -49,7 +50,8 @@ async fn an_upstream_that_is_silent_is_a_timeout() {
     assert_eq!((status, &error["code"]), (StatusCode::GATEWAY_TIMEOUT, &json!("upstream_timeout")));
 
     let mut upstream = Upstream::start().await;
-    let gate = Gate::before(&[&upstream], &["--silence", "2s"]).await;
+    // Long enough for the upstream to begin its answer, on a busy machine too.
+    let gate = Gate::before(&[&upstream], &["--silence", "5s"]).await;
     let (mut answer, asked) = tokio::join!(gate.ask(ALICE, &prompt("a")), upstream.asked());
     assert!(answer.event().await.contains("upstream_timeout"));
     asked.cancelled().await;
@@ -88,12 +90,15 @@ async fn requests_take_turns_between_the_upstreams_that_answer() {
     let gate = Gate::before(&[&dead, &first, &second], &[]).await;
     let mut request = prompt("a");
     request["stream"] = json!(false);
+    let since = Instant::now();
     for _ in 0..12 {
         let mut answer = gate.ask(ALICE, &request).await;
         assert_eq!((answer.status, answer.rest().await), (StatusCode::OK, "{}".to_owned()));
     }
     assert!(first.connections.load(Ordering::Acquire) > 0 && second.connections.load(Ordering::Acquire) > 0);
-    assert_eq!(gate.gateway.upstreams.unreachable.load(Ordering::Relaxed), 1, "it is asked last for a while");
+    let unreachable = gate.gateway.upstreams.unreachable.load(Ordering::Relaxed);
+    let whiles = 1 + since.elapsed().as_secs() / PENALTY.as_secs();
+    assert!((1..=whiles).contains(&unreachable), "it is asked last for a while: {unreachable} times");
 
     let gate = Gate::before(&[&dead], &[]).await;
     let (status, error) = refused(&gate).await;
@@ -105,15 +110,17 @@ async fn requests_take_turns_between_the_upstreams_that_answer() {
 async fn a_connection_to_an_upstream_is_used_again() {
     let mut upstream = Upstream::start().await;
     let gate = Gate::before(&[&upstream], &[]).await;
-    for _ in 0..5 {
+    let (since, mut requests) = (Instant::now(), 0);
+    // The connection comes back in a task of its own, which may be later than the next request.
+    while upstream.connections.load(Ordering::Acquire) == requests {
+        assert!(since.elapsed() < HANGS, "each of {requests} requests has a connection of its own");
+        requests += 1;
         let (mut answer, asked) = tokio::join!(gate.ask(ALICE, &prompt("a")), upstream.asked());
         asked.send("[DONE]");
         answer.event().await;
         // The end of the framing comes after the last event.
         drop(asked);
         answer.rest().await;
-        // The connection comes back in a task of its own.
         sleep(Duration::from_millis(50)).await;
     }
-    assert!(upstream.connections.load(Ordering::Acquire) < 5);
 }

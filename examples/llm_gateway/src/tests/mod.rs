@@ -137,7 +137,7 @@ async fn another_owner_finds_nothing() {
 #[tokio::test]
 async fn an_answer_without_readers_is_cancelled_after_the_grace() {
     let mut upstream = Upstream::start().await;
-    let gate = Gate::before(&[&upstream], &["--grace", "3s"]).await;
+    let gate = Gate::before(&[&upstream], &["--grace", "6s"]).await;
     let (mut answer, asked) = tokio::join!(gate.ask(ALICE, &prompt("a")), upstream.asked());
     asked.send(&chunk(0));
     answer.event().await;
@@ -146,7 +146,7 @@ async fn an_answer_without_readers_is_cancelled_after_the_grace() {
     // Another reader within the grace keeps it, for longer than the grace.
     let mut reader = gate.get(&path, ALICE, &[]).await;
     reader.event().await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
     asked.send(&chunk(1));
     assert!(reader.event().await.contains(&chunk(1)));
     drop(reader);

@@ -33,7 +33,7 @@ pub(super) const ALICE: &str = "s3cret";
 pub(super) const BOB: &str = "b0b";
 
 /// Time after which a test has failed. Nothing is measured.
-const HANGS: Duration = Duration::from_secs(30);
+pub(super) const HANGS: Duration = Duration::from_secs(30);
 
 /// Requests and events that wait. A test sends fewer.
 const QUEUE: usize = 256;
