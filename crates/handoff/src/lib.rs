@@ -52,22 +52,30 @@
 // Order of the files, from what is used to what uses it:
 //   rights, record   descriptors over sockets; the records, which are the protocol
 //   queue, log       sockets on their way to another task; events for operators
+//   activation       listeners of a service manager
+//   manager          what a service manager is told
 //   link             the connection of two processes
 //   listener         HandoffListener
 //   adopt            the connections of the process before
 //   serving          Serving: what is given to the next process
 //   handoff          Handoff: the start of a process
+//   successor        a process that starts the next one
 
+mod activation;
 mod adopt;
 mod handoff;
 mod link;
 mod listener;
 mod log;
+mod manager;
 mod queue;
 mod record;
 mod rights;
 mod serving;
+mod successor;
 
 pub use handoff::Handoff;
 pub use listener::{HandoffListener, Passed};
+pub use manager::notify;
 pub use serving::Serving;
+pub use successor::start_successor;

@@ -23,7 +23,7 @@ impl Case {
         let control = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let socket = tempfile::tempfile().unwrap().into();
         let named = Named { name: "http".to_owned(), socket, adopted: Arc::default() };
-        let serving = Serving::new(path.clone(), control, vec![named], Arc::default()).unwrap();
+        let serving = Serving::new(path.clone(), control, vec![named], Arc::default(), None).unwrap();
         Self { path, serving, _dir: dir }
     }
 

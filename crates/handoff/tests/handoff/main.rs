@@ -22,7 +22,9 @@ use tokio::time::{sleep, timeout};
 
 use testkit::http::{Raw, on_both};
 
+mod managed;
 mod processes;
+mod replaced;
 
 const HANGS: Duration = Duration::from_secs(60);
 const DEADLINE: Duration = Duration::from_secs(30);
