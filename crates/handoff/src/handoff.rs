@@ -203,43 +203,36 @@ impl Handoff {
             let why = format!("listener {name:?}: a service manager does not take this name");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let mut left: Vec<_> = activation.names().map(str::to_owned).collect();
-        drop(activation);
-        let stored = if is_stored { &listeners[..] } else { &[] };
-        let stored = stored.iter().map(|named| Ok((named.name.clone(), named.socket.try_clone()?)));
-        let stored: Vec<_> = stored.collect::<io::Result<_>>()?;
-        let is_left = |name: &String| !listeners.iter().any(|named| named.name == *name);
-        let (control, adopted) = match predecessor {
-            Some(Predecessor { link, names, sockets, control }) => {
-                drop(sockets);
+        let (control, link, names) = match predecessor {
+            Some(Predecessor { link, names, control, .. }) => {
                 // Before the other process ends: a manager ends the service with its main process.
                 announce().await;
                 let failed = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
                 link.send(&Record::Ready, &[]).await.map_err(failed)?;
-                let queues = names.iter().map(|name| {
-                    listeners.iter().find(|listener| listener.name == *name).map(|named| Arc::clone(&named.adopted))
-                });
-                let adopting = adopt(link, queues.collect());
-                left.extend(names);
-                left.retain(is_left);
-                let (ends, adopted) = watch::channel(());
-                tokio::spawn(async move {
-                    adopting.await;
-                    // Until then the other process may be the one that goes on.
-                    keep(&stored, &left).await;
-                    drop(ends);
-                });
-                (control.into(), Some(adopted))
+                (control.into(), Some(link), names)
             }
             // Only this user may connect, and hand over what it likes.
             None => {
                 let control = UnixListener::builder().mode(0o600).bind(&path).await?.into_std()?;
                 announce().await;
-                left.retain(is_left);
-                keep(&stored, &left).await;
-                (control, None)
+                (control, None, Vec::new())
             }
         };
+        let claimed = |name: &str| listeners.iter().find(|listener| listener.name == *name);
+        let queues: Vec<_> = names.iter().map(|name| claimed(name).map(|named| Arc::clone(&named.adopted))).collect();
+        let left = activation.names().map(str::to_owned).chain(names).filter(|name| claimed(name).is_none()).collect();
+        let stored = listeners.iter().filter(|_| is_stored);
+        let stored =
+            stored.map(|named| Ok((named.name.clone(), named.socket.try_clone()?))).collect::<io::Result<_>>()?;
+        let (ends, adopted) = watch::channel(());
+        tokio::spawn(async move {
+            if let Some(link) = link {
+                adopt(link, queues).await;
+            }
+            // Until then the other process may be the one that goes on.
+            keep(stored, left).await;
+            drop(ends);
+        });
         Serving::new(path, control, listeners, given, adopted)
     }
 }

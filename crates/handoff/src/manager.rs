@@ -42,12 +42,12 @@ pub(crate) async fn announce() {
 
 /// Keeps listeners for the next start of the service, and gives up those that are kept under the names `left`: a manager
 /// that keeps a listener without a process keeps its clients waiting.
-pub(crate) async fn keep(listeners: &[(String, OwnedFd)], left: &[String]) {
+pub(crate) async fn keep(listeners: Vec<(String, OwnedFd)>, left: Vec<String>) {
     let manager = std::env::var_os("NOTIFY_SOCKET");
     for (name, socket) in listeners {
         told(send(manager.as_deref(), &format!("FDSTORE=1\nFDNAME={name}"), &[socket.as_fd()]).await);
     }
-    for name in left.iter().filter(|name| may_be_stored(name)) {
+    for name in left.into_iter().filter(|name| may_be_stored(name)) {
         told(send(manager.as_deref(), &format!("FDSTOREREMOVE=1\nFDNAME={name}"), &[]).await);
     }
 }

@@ -44,7 +44,7 @@ struct ServingInner {
     listeners: Vec<Named>,
     given: Arc<Queue<Given>>,
     /// Ends when this process has the connections of the one before.
-    adopting: Option<Receiver<()>>,
+    adopting: Receiver<()>,
     /// Gives connections to the next process, since that is ready.
     giving: Mutex<Option<JoinHandle<io::Result<usize>>>>,
 }
@@ -55,7 +55,7 @@ impl Serving {
         control: std::os::unix::net::UnixListener,
         listeners: Vec<Named>,
         given: Arc<Queue<Given>>,
-        adopting: Option<Receiver<()>>,
+        adopting: Receiver<()>,
     ) -> io::Result<Self> {
         control.set_nonblocking(true)?;
         let control = UnixListener::from_std(control)?;
@@ -107,9 +107,7 @@ impl ServingInner {
         loop {
             let stream = self.accept().await;
             // The process before serves again if this one ends before that has given everything.
-            if let Some(mut adopting) = self.adopting.clone()
-                && timeout(PATIENCE, adopting.changed()).await.is_err()
-            {
+            if timeout(PATIENCE, self.adopting.clone().changed()).await.is_err() {
                 refuse(stream, "the process before this one still drains");
                 continue;
             }
