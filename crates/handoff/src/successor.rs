@@ -57,3 +57,6 @@ fn command() -> io::Result<Command> {
     command.args(args).stdin(Stdio::null());
     Ok(command)
 }
+
+#[cfg(test)]
+mod tests;

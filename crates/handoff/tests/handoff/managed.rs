@@ -107,10 +107,12 @@ fn serve(what: &str) {
     let &[path, how, number, addr] = &*words else { panic!("{what}") };
     let (path, addr, number) = (PathBuf::from(path), addr.parse().unwrap(), number.parse().unwrap());
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-        let mut handoff = Handoff::open(path).await.unwrap();
+        let mut handoff = Handoff::open(&path).await.unwrap();
         match how {
             "serves" => {}
             "stores" => handoff.store_listeners(),
+            // Another one has the listeners of the manager.
+            "opens-again" => handoff = Handoff::open(path.with_file_name("other")).await.unwrap(),
             "dies" => {
                 let _serving = handoff.ready().await.unwrap();
                 std::process::exit(3);
@@ -160,6 +162,11 @@ fn a_listener_of_a_manager_outlives_a_crash_with_the_clients_that_wait() {
         assert_eq!(answered(waiting), number);
         assert_eq!(asked(&mut TcpStream::connect(addr).unwrap(), "/a"), Some(number));
         assert_eq!(manager.come(), None, "all listeners are claimed");
+        // Programs that it starts do not get the listener.
+        if let Ok(info) = std::fs::read_to_string(format!("/proc/{}/fdinfo/3", service.0.id())) {
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+            assert_eq!(u32::from_str_radix(flags, 8).unwrap() & 0o2_000_000, 0o2_000_000, "O_CLOEXEC");
+        }
     }
 }
 
@@ -212,6 +219,19 @@ fn what_is_passed_to_another_process_or_is_no_listener_is_left_alone() {
     let mut service = service;
     assert!(service.0.wait().unwrap().success());
     assert_eq!(asked(&mut TcpStream::connect(addr).unwrap(), "/b"), Some(2));
+}
+
+#[test]
+fn what_a_manager_passes_is_taken_once() {
+    const NAME: &str = "managed::what_a_manager_passes_is_taken_once";
+    if let Some(what) = child::task() {
+        return serve(&what);
+    }
+    let (manager, addr) = (Manager::new(), free());
+    let sockets = vec![("http", TcpListener::bind(free()).unwrap().into())];
+    let service = manager.start(NAME, &format!("opens-again 1 {addr}"), sockets);
+    manager.expect(&service.ready());
+    assert_eq!(asked(&mut TcpStream::connect(addr).unwrap(), "/a"), Some(1));
 }
 
 #[test]
