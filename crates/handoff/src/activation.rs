@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::net::sockopt::{ipv6_v6only, socket_acceptconn};
+use rustix::net::sockopt::ipv6_v6only;
 use rustix::net::{SocketAddrUnix, getsockname};
 
 /// Whether this process has taken its descriptors. Their numbers are in the environment, which stays as it is.
@@ -98,7 +98,9 @@ impl Activation {
 
 /// Returns the address of a listener; `None` for other descriptors.
 fn address(socket: &OwnedFd) -> Option<Address> {
-    if !socket_acceptconn(socket).ok()? {
+    // The kernel of Apple does not say it, and its manager passes nothing in this way.
+    #[cfg(not(target_vendor = "apple"))]
+    if !rustix::net::sockopt::socket_acceptconn(socket).ok()? {
         return None;
     }
     let bound = getsockname(socket).ok()?;

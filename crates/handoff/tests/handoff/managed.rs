@@ -198,6 +198,32 @@ fn a_listener_that_is_stored_outlives_a_crash() {
 }
 
 #[test]
+fn listeners_are_stored_when_the_process_before_has_given_everything() {
+    const NAME: &str = "managed::listeners_are_stored_when_the_process_before_has_given_everything";
+    if let Some(what) = child::task() {
+        return serve(&what);
+    }
+    let manager = Manager::new();
+    // This process is the one before, and has a listener that the next one does not want.
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (addr, serving) = runtime.block_on(async {
+        let mut handoff = Handoff::open(manager.place.path()).await.unwrap();
+        let listener = handoff.tcp("http", free()).await.unwrap();
+        handoff.tcp("gone", free()).await.unwrap();
+        (listener.get_ref().local_addr().unwrap(), handoff.ready().await.unwrap())
+    });
+    let successor = runtime.spawn(serving.successor());
+    let service = manager.start(NAME, "stores 2 127.0.0.1:0", vec![]);
+    manager.expect(&service.ready());
+    runtime.block_on(successor).unwrap();
+    assert_eq!(asked(&mut TcpStream::connect(addr).unwrap(), "/a"), Some(2));
+    assert_eq!(manager.come(), None, "this process may still go on");
+    assert_eq!(runtime.block_on(serving.finish()).unwrap(), Some(0));
+    assert_eq!(manager.message().0, "FDSTORE=1\nFDNAME=http");
+    manager.expect("FDSTOREREMOVE=1\nFDNAME=gone");
+}
+
+#[test]
 fn what_is_passed_to_another_process_or_is_no_listener_is_left_alone() {
     const NAME: &str = "managed::what_is_passed_to_another_process_or_is_no_listener_is_left_alone";
     if let Some(what) = child::task() {
