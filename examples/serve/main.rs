@@ -24,8 +24,9 @@ use millstream::net::{Accept, TcpListener};
 use millstream::runtime::Cores;
 use millstream::server::{HttpService, RequestBody, Server, UntilDrain, until_drain};
 use millstream::sse::{EventBody, Hub};
-use millstream_handoff::Handoff;
+use millstream_handoff::{Handoff, notify, start_successor};
 use millstream_layers::AllowedHostsLayer;
+use tokio::signal::unix::{SignalKind, signal};
 use tower::Layer;
 
 use common::{Options, Reply, Route, cli, route};
@@ -65,6 +66,7 @@ struct Args {
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
     /// A control socket. A server that is started with the same one takes the place of this one, and gets its connections.
+    /// At SIGUSR2 this server starts that one itself. Under systemd, see recipes/.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["per_core", "log"])]
     handoff: Option<PathBuf>,
     #[command(flatten)]
@@ -112,14 +114,20 @@ async fn run_replaced(path: &Path, options: &Options, numbers: &Numbers, app: Ar
     let mut handoff = Handoff::open(path).await.map_err(failed)?;
     let listener = handoff.tcp("http", options.listen).await.map_err(elsewhere)?;
     let address = listener.get_ref().local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
+    // From here on the signal does not end this process.
+    drop(replaced().map_err(|e| e.to_string())?);
+    handoff.store_listeners();
     let serving = handoff.ready().await.map_err(failed)?;
     print_banner(options, address, numbers);
     loop {
         let (interrupted, successor) = (cli::interrupted().map_err(|e| e.to_string())?, serving.successor());
+        let replaced = replaced().map_err(|e| e.to_string())?;
         let signal = async move {
             tokio::select! {
-                () = interrupted => {}
+                // A service manager that cannot be told does not matter any more.
+                () = interrupted => drop(notify("STOPPING=1").await),
                 () = successor => {}
+                () = replaced => {}
             }
         };
         let server = server(listener.clone(), Arc::clone(&app)).move_connections(listener.give());
@@ -134,6 +142,17 @@ async fn run_replaced(path: &Path, options: &Options, numbers: &Numbers, app: Ar
         }
         return Ok(());
     }
+}
+
+/// Starts the next server at SIGUSR2. Never ends, because a server that is ready says so itself.
+fn replaced() -> io::Result<impl Future<Output = ()> + Send + 'static> {
+    let mut replace = signal(SignalKind::user_defined2())?;
+    Ok(async move {
+        loop {
+            replace.recv().await;
+            eprintln!("the next server has failed, so this one goes on: {}", start_successor().await);
+        }
+    })
 }
 
 /// Serves with one runtime and one listener for each thread.

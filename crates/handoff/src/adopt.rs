@@ -24,10 +24,21 @@ pub(crate) struct Adoption {
 }
 
 impl Adoption {
-    /// Says that this process is ready, and receives the events of the hubs that precede those of this process.
-    pub(crate) async fn begin(&self) -> io::Result<()> {
+    /// Says that this process is ready, and receives the events of the hubs that precede those of this process. Returns
+    /// `false` if the other process has died since: this one has its listeners, and serves without its events.
+    pub(crate) async fn begin(&self) -> io::Result<bool> {
         let names = self.hubs.iter().map(|hub| hub.name.clone()).collect();
         self.link.send(&Record::Ready(names), &[]).await?;
+        match self.receive_rings().await {
+            Err(e) if matches!(e.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+                log::ended_early(&e);
+                Ok(false)
+            }
+            received => received.map(|()| true),
+        }
+    }
+
+    async fn receive_rings(&self) -> io::Result<()> {
         let mut rings: Vec<Vec<HandedEvent>> = self.hubs.iter().map(|_| Vec::new()).collect();
         loop {
             match self.link.answer().await? {

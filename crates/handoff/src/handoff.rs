@@ -10,13 +10,16 @@ use std::time::Duration;
 
 use millstream::net::{TcpListener, TcpListenerBuilder, UnixListener, UnixListenerBuilder};
 use millstream::sse::Hub;
-use tokio::net::{ToSocketAddrs, UnixStream};
+use tokio::net::{ToSocketAddrs, UnixStream, lookup_host};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::activation::Activation;
 use crate::adopt::Adoption;
 use crate::hubs::NamedHub;
 use crate::link::{Link, unexpected};
 use crate::listener::{Adopted, Given, HandoffListener, Passed};
+use crate::manager::{announce, keep, may_be_stored};
 use crate::queue::Queue;
 use crate::record::{HUBS_MAX, NAME_MAX, Record, VERSION};
 use crate::rights::RIGHTS_MAX;
@@ -38,9 +41,11 @@ pub struct Handoff {
     path: PathBuf,
     /// The process that serves, and what it has given.
     predecessor: Option<Predecessor>,
+    activation: Activation,
     listeners: Vec<Named>,
     hubs: Vec<NamedHub>,
     given: Arc<Queue<Given>>,
+    is_stored: bool,
 }
 
 struct Predecessor {
@@ -53,15 +58,16 @@ struct Predecessor {
 
 impl Handoff {
     /// Connects to the process that serves now, if one listens on the control socket at `path`, and gets its listeners. It
-    /// goes on serving until [`ready`](Self::ready).
+    /// goes on serving until [`ready`](Self::ready). Also takes the listeners that a service manager has passed to this
+    /// process (`LISTEN_FDS`); other descriptors that it has passed are left as they are.
     ///
     /// Only processes of the same user can connect. Choose a directory that other users cannot write to.
     ///
     /// # Errors
     ///
     /// `ErrorKind::PermissionDenied` if the other process has another user. `ErrorKind::ConnectionRefused` with its words if
-    /// it refuses, for instance because a third process starts as well. `ErrorKind::InvalidData` or `ErrorKind::TimedOut`
-    /// if it does not speak the protocol.
+    /// it refuses, for instance because a third process starts as well, or because the one before it still drains. `ErrorKind::InvalidData` or `ErrorKind::TimedOut`
+    /// if it does not speak the protocol. `ErrorKind::InvalidData` also for a wrong `LISTEN_PID` or `LISTEN_FDS`.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
         let failed = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
@@ -74,7 +80,15 @@ impl Handoff {
                 Err(e) => return Err(failed(e)),
             }
         };
-        Ok(Self { path, predecessor, listeners: Vec::new(), hubs: Vec::new(), given: Arc::default() })
+        Ok(Self {
+            path,
+            predecessor,
+            activation: Activation::take()?,
+            listeners: Vec::new(),
+            hubs: Vec::new(),
+            given: Arc::default(),
+            is_stored: false,
+        })
     }
 
     /// Returns whether another process serves, and has given its listeners.
@@ -82,8 +96,9 @@ impl Handoff {
         self.predecessor.is_some()
     }
 
-    /// Returns the TCP listener with this `name` of the process that serves, or one that is bound to `addr`. An inherited
-    /// listener keeps its address, so a listener with another address needs another name.
+    /// Returns the TCP listener with this `name` of the process that serves; else the one of the service manager with this
+    /// name, or with this address; else one that is bound to `addr`. An inherited listener keeps its address, so a
+    /// listener with another address needs another name.
     ///
     /// # Errors
     ///
@@ -106,12 +121,19 @@ impl Handoff {
     ) -> io::Result<HandoffListener<TcpListener>> {
         let listener = match self.inherited(name)? {
             Some(socket) => builder.from_std(socket.into())?,
-            None => builder.bind(addr).await?,
+            None => {
+                let addrs: Vec<_> = lookup_host(addr).await?.collect();
+                match self.activation.tcp(name, &addrs) {
+                    Some(socket) => builder.from_std(socket.into())?,
+                    None => builder.bind(&*addrs).await?,
+                }
+            }
         };
         self.add(name, listener)
     }
 
-    /// Returns the listener on a Unix socket with this `name` of the process that serves, or one that is bound to `path`.
+    /// Returns the listener on a Unix socket with this `name` of the process that serves; else the one of the service
+    /// manager with this name, or at `path`; else one that is bound to `path`.
     ///
     /// # Errors and panics
     ///
@@ -127,7 +149,9 @@ impl Handoff {
         builder: UnixListenerBuilder,
         path: impl AsRef<Path>,
     ) -> io::Result<HandoffListener<UnixListener>> {
-        let socket = match self.inherited(name)? {
+        let inherited = self.inherited(name)?;
+        let at = std::path::absolute(&path)?;
+        let socket = match inherited.or_else(|| self.activation.unix(name, &at)) {
             Some(socket) => socket.into(),
             // The file stays when this process ends: the next one has the socket.
             None => builder.clone().bind(path).await?.into_std()?,
@@ -189,38 +213,69 @@ impl Handoff {
         Ok(HandoffListener::new(listener, number, adopted, Arc::clone(&self.given)))
     }
 
+    /// Keeps the listeners in the service manager, under their names, from [`ready`](Self::ready) on. A process that the
+    /// manager starts again, after a crash for instance, gets them, and with them the connections that wait meanwhile.
+    ///
+    /// With systemd the unit needs `FileDescriptorStoreMax=`, and `NotifyAccess=all` for a process that was not started by
+    /// it. It drops them when the unit is stopped, not when it is restarted: they keep their addresses until then.
+    pub fn store_listeners(&mut self) {
+        self.is_stored = true;
+    }
+
     /// Tells the process that serves now to stop accepting and to drain, and waits for the events of its hubs. Its
-    /// connections arrive at the listeners of this process from then on. Listeners that were not claimed by name are
-    /// closed.
+    /// connections arrive at the listeners of this process from then on. Listeners that were not claimed are closed, also
+    /// those of a service manager.
+    ///
+    /// Tells a service manager that this process is ready, and the main one (`READY=1`, `MAINPID=`).
     ///
     /// Call it when this process can serve, and serve at once.
     ///
     /// # Errors
     ///
     /// As [`open`](Self::open), if the other process has ended meanwhile: start again. Without another process, as
-    /// [`UnixListener::bind`] of the control socket.
+    /// [`UnixListener::bind`] of the control socket. `ErrorKind::InvalidInput` if the listeners are to be
+    /// [stored](Self::store_listeners), and a name has control characters, `:`, or characters that are not ASCII.
     ///
     /// # Panics
     ///
     /// Panics outside a tokio runtime with I/O enabled.
     pub async fn ready(self) -> io::Result<Serving> {
-        let Self { path, predecessor, listeners, hubs, given } = self;
-        let control = match predecessor {
-            Some(Predecessor { link, names, sockets, control }) => {
-                drop(sockets);
+        let Self { path, predecessor, activation, listeners, hubs, given, is_stored } = self;
+        if let Some(Named { name, .. }) = listeners.iter().find(|named| is_stored && !may_be_stored(&named.name)) {
+            let why = format!("listener {name:?}: a service manager does not take this name");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let claimed = |name: &str| listeners.iter().find(|listener| listener.name == *name);
+        let (control, adoption, names) = match predecessor {
+            Some(Predecessor { link, names, control, .. }) => {
+                // Before the other process ends: a manager ends the service with its main process.
+                announce().await;
                 let failed = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-                let queues = names.iter().map(|name| {
-                    listeners.iter().find(|listener| listener.name == *name).map(|named| Arc::clone(&named.adopted))
-                });
-                let adoption = Adoption { link, queues: queues.collect(), hubs: hubs.clone() };
-                adoption.begin().await.map_err(failed)?;
-                tokio::spawn(adoption.run());
-                control.into()
+                let queues = names.iter().map(|name| claimed(name).map(|named| Arc::clone(&named.adopted))).collect();
+                let adoption = Adoption { link, queues, hubs: hubs.clone() };
+                (control.into(), adoption.begin().await.map_err(failed)?.then_some(adoption), names)
             }
             // Only this user may connect, and hand over what it likes.
-            None => UnixListener::builder().mode(0o600).bind(&path).await?.into_std()?,
+            None => {
+                let control = UnixListener::builder().mode(0o600).bind(&path).await?.into_std()?;
+                announce().await;
+                (control, None, Vec::new())
+            }
         };
-        Serving::new(path, control, listeners, hubs, given)
+        let left = activation.names().map(str::to_owned).chain(names).filter(|name| claimed(name).is_none()).collect();
+        let stored = listeners.iter().filter(|_| is_stored);
+        let stored =
+            stored.map(|named| Ok((named.name.clone(), named.socket.try_clone()?))).collect::<io::Result<_>>()?;
+        let (ends, adopted) = watch::channel(());
+        tokio::spawn(async move {
+            if let Some(adoption) = adoption {
+                adoption.run().await;
+            }
+            // Until then the other process may be the one that goes on.
+            keep(stored, left).await;
+            drop(ends);
+        });
+        Serving::new(path, control, listeners, hubs, given, adopted)
     }
 }
 

@@ -31,17 +31,26 @@
 //! }
 //! ```
 //!
+//! # Service managers
+//!
+//! Under systemd a listener may also come from the manager: one of a socket unit, or one that was
+//! [stored](Handoff::store_listeners) before a crash. [`Handoff::ready`] tells the manager which process is the main one. With
+//! `NotifyAccess=all` the unit stays active while processes take each other's place. [`start_successor`] starts the next process, and
+//! [`notify`] sends other messages. Elsewhere nothing of this has an effect.
+//!
 //! # Failures
 //!
 //! Nothing is given up before the other process has it. A process that dies before it is ready changes nothing. After
 //! that, connections move in batches, in two phases: the next process says that it has a batch, and the old one says
 //! that it gives it up. If the next process dies, the old one has everything that was not given up, and serves again. If
-//! the old one dies, the next one has the listeners and every batch that it has taken.
+//! the old one dies, the next one has the listeners and every batch that it has taken. A process has no successor before the
+//! one before it has ended, so that at most two have the same listeners.
 //!
 //! # Security
 //!
 //! The control socket has the mode 0600, and both processes check that the other one has the same user (`SO_PEERCRED`).
-//! Others are refused, which the feature `tracing` reports.
+//! Others are refused, which the feature `tracing` reports. Between user namespaces the kernel translates the user, and one
+//! without a number is 65534 there. A process that runs as 65534 in such a namespace has the mode only.
 //!
 //! # Limits
 //!
@@ -52,24 +61,32 @@
 // Order of the files, from what is used to what uses it:
 //   rights, record   descriptors over sockets; the records, which are the protocol
 //   queue, log       sockets on their way to another task; events for operators
+//   activation       listeners of a service manager
+//   manager          what a service manager is told
 //   link             the connection of two processes
 //   hubs             the events and readers of hubs
 //   listener         HandoffListener
 //   adopt            the connections of the process before
 //   serving          Serving: what is given to the next process
 //   handoff          Handoff: the start of a process
+//   successor        a process that starts the next one
 
+mod activation;
 mod adopt;
 mod handoff;
 mod hubs;
 mod link;
 mod listener;
 mod log;
+mod manager;
 mod queue;
 mod record;
 mod rights;
 mod serving;
+mod successor;
 
 pub use handoff::Handoff;
 pub use listener::{HandoffListener, Passed};
+pub use manager::notify;
 pub use serving::Serving;
+pub use successor::start_successor;

@@ -26,3 +26,9 @@ pub(crate) fn ended_early(error: &io::Error) {
     tracing::warn!(target: "millstream", error = error as &dyn std::error::Error, "the process before ended while it gave its connections");
     let _ = error;
 }
+
+pub(crate) fn not_told(error: &io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", error = error as &dyn std::error::Error, "the service manager was not told");
+    let _ = error;
+}

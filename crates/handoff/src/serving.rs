@@ -9,19 +9,23 @@ use std::time::Duration;
 
 use millstream::body::MovedBody;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch::Receiver;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::hubs::{LeavingHubs, NamedHub, Reader};
 use crate::link::{Link, unexpected};
 use crate::listener::{Adopted, Given};
 use crate::log;
+use crate::manager::announce;
 use crate::queue::Queue;
 use crate::record::{Record, VERSION};
 use crate::rights::RIGHTS_MAX;
 
 /// Pause after the control socket could not accept, for instance for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Time that a next process waits for the one before, which is less than it waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A listener with its name.
 #[derive(Debug)]
@@ -42,6 +46,8 @@ struct ServingInner {
     listeners: Vec<Named>,
     hubs: Vec<NamedHub>,
     given: Arc<Queue<Given>>,
+    /// Ends when this process has the connections of the one before.
+    adopting: Receiver<()>,
     /// Gives connections to the next process, since that is ready.
     giving: Mutex<Option<JoinHandle<io::Result<usize>>>>,
 }
@@ -53,10 +59,12 @@ impl Serving {
         listeners: Vec<Named>,
         hubs: Vec<NamedHub>,
         given: Arc<Queue<Given>>,
+        adopting: Receiver<()>,
     ) -> io::Result<Self> {
         control.set_nonblocking(true)?;
         let control = UnixListener::from_std(control)?;
-        Ok(Self(Arc::new(ServingInner { path, control, listeners, hubs, given, giving: Mutex::default() })))
+        let giving = Mutex::default();
+        Ok(Self(Arc::new(ServingInner { path, control, listeners, hubs, given, adopting, giving })))
     }
 
     /// Waits until another process is ready to take the place of this one: the signal for
@@ -93,7 +101,12 @@ impl Serving {
         let giving = self.0.giving.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(giving) = giving else { return Ok(None) };
         self.0.given.push(Given::End);
-        giving.await.map_err(io::Error::other)?.map(Some)
+        let given = giving.await.map_err(io::Error::other)?;
+        if given.is_err() {
+            // The next process has said that it is the main one.
+            announce().await;
+        }
+        given.map(Some)
     }
 }
 
@@ -101,9 +114,19 @@ impl ServingInner {
     /// Returns the connection of a process that is ready, and the names of its hubs.
     async fn ready_one(&self) -> (Link, Vec<String>) {
         loop {
-            match self.greet(self.accept().await).await {
+            let stream = self.accept().await;
+            // The process before serves again if this one ends before that has given everything.
+            if timeout(PATIENCE, self.adopting.clone().changed()).await.is_err() {
+                refuse(stream, "the process before this one still drains");
+                continue;
+            }
+            match self.greet(stream).await {
                 Ok(ready) => return ready,
-                Err(error) => log::refused(&self.path, &error),
+                Err(error) => {
+                    log::refused(&self.path, &error);
+                    // It may have been about to be ready, and has said that it is the main process.
+                    announce().await;
+                }
             }
         }
     }
@@ -145,16 +168,16 @@ impl ServingInner {
                     Some((other, _)) => Err(unexpected(&other)),
                     None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process ended before it was ready")),
                 },
-                stream = self.accept() => {
-                    // Not waited for: it may not read.
-                    tokio::spawn(async move {
-                        let link = Link::new(stream)?;
-                        link.send(&Record::Refused("another process is starting".to_owned()), &[]).await
-                    });
-                }
+                stream = self.accept() => refuse(stream, "another process is starting"),
             }
         }
     }
+}
+
+/// Refuses a process without waiting for it: it may not read.
+fn refuse(stream: UnixStream, why: &str) {
+    let record = Record::Refused(why.to_owned());
+    tokio::spawn(async move { Link::new(stream)?.send(&record, &[]).await });
 }
 
 /// A process that is ready to take the place of this one.

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as StdStream;
 
+use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
@@ -18,12 +19,17 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
+        // There was no process before.
+        Self::behind(watch::channel(()).1)
+    }
+
+    fn behind(adopting: Receiver<()>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control");
         let control = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let socket = tempfile::tempfile().unwrap().into();
         let named = Named { name: "http".to_owned(), socket, adopted: Arc::default() };
-        let serving = Serving::new(path.clone(), control, vec![named], Vec::new(), Arc::default()).unwrap();
+        let serving = Serving::new(path.clone(), control, vec![named], Vec::new(), Arc::default(), adopting).unwrap();
         Self { path, serving, _dir: dir }
     }
 
@@ -224,4 +230,27 @@ async fn many_connections_go_in_batches() {
     for (number, client) in clients.into_iter().enumerate() {
         assert_eq!(heard(client, 3), format!("{number:03}"));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_no_successor_until_the_process_before_has_ended() {
+    let (ends, adopting) = watch::channel(());
+    let case = Case::behind(adopting);
+    let successor = tokio::spawn(case.serving.successor());
+    let refused = case.connect().await;
+    let why = "the process before this one still drains".to_owned();
+    assert_eq!(refused.answer().await.unwrap().0, Record::Refused(why));
+    assert!(!successor.is_finished());
+    // One that waits is served.
+    let link = case.connect().await;
+    link.send(&Record::Hello(VERSION, VERSION), &[]).await.unwrap();
+    for _ in 0..100 {
+        yield_now().await;
+    }
+    drop(ends);
+    assert!(matches!(link.answer().await.unwrap().0, Record::Listeners(_)));
+    link.send(&Record::Ready(vec![]), &[]).await.unwrap();
+    successor.await.unwrap();
+    assert_eq!(link.answer().await.unwrap().0, Record::Serve);
+    case.end(&link).await.unwrap();
 }

@@ -23,8 +23,10 @@ use tokio::time::{interval, sleep, timeout};
 
 use testkit::http::{Raw, on_both};
 
+mod managed;
 mod processes;
 mod readers;
+mod replaced;
 
 const HANGS: Duration = Duration::from_secs(60);
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -268,6 +270,11 @@ fn names_are_used_once_and_listeners_that_are_not_claimed_are_closed() {
             let error = handoff.tcp(name, "127.0.0.1:0").await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
         }
+        let mut storing = Handoff::open(place.dir.path().join("another")).await.unwrap();
+        storing.tcp("one:two", "127.0.0.1:0").await.unwrap();
+        storing.store_listeners();
+        let error = storing.ready().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
         let serving = handoff.ready().await.unwrap();
         let successor = tokio::spawn(serving.successor());
         let mut next = Handoff::open(place.path()).await.unwrap();

@@ -85,7 +85,7 @@ impl Drop for Started {
     }
 }
 
-fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(done) = done() {
@@ -97,13 +97,13 @@ fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
 }
 
 /// An address that is free, and stays so: no other program has an address of this host.
-fn free() -> SocketAddr {
+pub(crate) fn free() -> SocketAddr {
     let [.., high, low] = std::process::id().to_be_bytes();
     TcpListener::bind(SocketAddr::from(([127, 77, high, low], 0))).unwrap().local_addr().unwrap()
 }
 
 /// Asks, and returns the number of the process that has answered; `None` if the connection has ended.
-fn asked(client: &mut TcpStream, path: &str) -> Option<usize> {
+pub(crate) fn asked(client: &mut TcpStream, path: &str) -> Option<usize> {
     client.set_read_timeout(Some(HANGS)).unwrap();
     write!(client, "GET {path} HTTP/1.1\r\nHost: mill\r\n\r\n").ok()?;
     let (mut answer, mut bytes) = (Vec::new(), [0; 512]);
