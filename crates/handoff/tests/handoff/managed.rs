@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use millstream_handoff::Handoff;
+use rustix::io::retry_on_intr;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use testkit::child;
 use tokio::runtime::Builder;
@@ -75,7 +76,10 @@ impl Manager {
         let (mut bytes, mut fds) = ([0; 512], Vec::new());
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(&self.notify, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
+        // Signals interrupt a call with a time limit.
+        let received = retry_on_intr(|| {
+            recvmsg(&self.notify, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
+        });
         let n = received.expect("a message").bytes;
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
