@@ -14,6 +14,8 @@ use crate::world::LATE;
 /// Time after which a server has noticed the end of a response. Bytes that arrive earlier may count as sent with the last
 /// request, and do not begin a head.
 const SEEN: u64 = 1_250;
+/// The most bytes that a slow link takes without a reader.
+const WINDOWS: usize = 256 << 10;
 /// The longest record of an empty line, that of TLS 1.2.
 const EMPTY_LINE: u64 = 31;
 
@@ -254,7 +256,7 @@ async fn stall(mut talk: Talk) {
     // The last bytes that it takes fill the buffers.
     let latest = match talk.line.is_steady {
         true => began + limit + LATE + 4 * talk.line.longest + 1_000 + talk.world.terms.passed_on(),
-        false => began + 200_000,
+        false => began + 200_000 + talk.line.time_for(WINDOWS),
     };
     talk.line.is_able = false;
     talk.expect_reset(&asked, (earliest, latest), "not read").await;

@@ -137,10 +137,9 @@ impl Published {
 
     /// Returns the number of the first event that a reader which comes now or earlier gets at the least.
     pub(crate) fn first_kept(&self, terms: &HubTerms, now: u64) -> u64 {
-        match &terms.log {
-            Some(log) => log.first().min(self.base),
-            None => self.first_in_ring(terms, now),
-        }
+        // The ring is looked through for old events when a reader comes.
+        let in_ring = self.first_in_ring(terms, now);
+        terms.log.as_ref().map_or(in_ring, |log| log.first().min(in_ring))
     }
 
     /// Returns the number of the first event that a reader which comes now gets of the ring, at the least.

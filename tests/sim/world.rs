@@ -21,7 +21,7 @@ use crate::hub::{HubTerms, Published, Seen, check_stats};
 use crate::refused::{self, BODY_MAX, FIELDS_MAX, HEAD_MAX, URI_MAX};
 use crate::seal::Seals;
 use crate::service::{Calls, Service};
-use crate::{client, probe, publish};
+use crate::{client, clock, probe, publish};
 
 /// Time by which a limit may take effect late, as [`Limits`] says.
 pub(crate) const LATE: u64 = 1_000;
@@ -224,7 +224,8 @@ pub(crate) struct Outcome {
 
 /// Runs everything that follows from `seed`.
 pub(crate) fn run(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
-    ground.runtime().block_on(live(seed, ground, keeps_text))
+    let run = || ground.runtime().block_on(live(seed, ground, keeps_text));
+    if ground.is_simulated() { clock::stand_still(run) } else { run() }
 }
 
 async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
@@ -232,6 +233,9 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     let tasks_before = tasks();
     let net = Net::start(dice.fork(1), keeps_text);
     let terms = Terms::choose(dice.fork(2), ground, seed % 3 == 1);
+    if keeps_text {
+        eprintln!("{terms:?}");
+    }
     let (listener, connector) = SimListener::new(&net);
     let hub = terms.hub.build();
     let file = ground.file().await;
