@@ -18,7 +18,7 @@ pub(crate) struct HubTerms {
     /// Time for which it keeps an event.
     age: Option<u64>,
     /// Events by which a reader may be behind.
-    queue: u64,
+    pub(crate) queue: u64,
     pub(crate) policy: LagPolicy,
     /// Period of the comments.
     pub(crate) keep_alive: u64,

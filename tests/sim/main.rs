@@ -67,6 +67,7 @@ mod line;
 mod log;
 mod owed;
 mod owed2;
+mod patience;
 mod probe;
 mod publish;
 mod reader;

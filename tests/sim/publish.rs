@@ -7,7 +7,6 @@ use millstream::sse::{Event, Hub};
 use testkit::sim::Dice;
 use tokio::time::{sleep, timeout};
 
-use crate::hub::PATIENCE;
 use crate::world::World;
 
 /// Sends events until the end of the clients, some of them together. Some hubs are closed before.
@@ -64,11 +63,11 @@ pub(crate) async fn send(world: &World, hub: &Hub) {
             log.deliver()
         }
     };
+    if terms.log.is_none() {
+        world.has_waited(began, number);
+    }
     let now = world.net.now();
     world.published.lock().unwrap().add(terms, now, id, &text(number));
-    if terms.log.is_none() && now >= began + PATIENCE {
-        world.gives_up();
-    }
 }
 
 /// Returns the data of an event, which is JSON.

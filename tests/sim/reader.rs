@@ -31,9 +31,11 @@ impl View<'_> {
         self.world.fault(self.link, what);
     }
 
-    /// Returns the time in which what the server had sent until `since` has come, and all that has come since.
+    /// Returns the time in which what the server had sent until `since` has come, and all that has come since. What came
+    /// shortly before still takes room then, because it is not acknowledged at the server.
     fn time_since(&self, since: u64) -> u64 {
-        self.line.time_for(self.others + self.world.net.heard_since(self.link, since))
+        let taken = self.world.net.heard_since(self.link, since.saturating_sub(self.line.longest));
+        self.line.time_for(self.others + taken)
     }
 }
 
@@ -140,7 +142,15 @@ impl Stream {
             LagPolicy::Block => view.world.gave_up_at() >= self.began,
             _ => false,
         };
-        match [view.world.drained_at(), view.world.closed_at(), aged].into_iter().flatten().min() {
+        let told = [view.world.drained_at(), view.world.closed_at(), aged].into_iter().flatten().min();
+        // A stream that is told to end does so behind what was sent, and at once while it waits for a log.
+        if let Some(at) = told.map(|at| at.max(self.began)).filter(|_| view.line.is_steady) {
+            let late = if aged == told { AGED } else { LATE };
+            if now > at + view.line.longest + view.time_since(at) + late {
+                view.fault(format_args!("the stream has ended at {now} ms, and was told to at {at} ms"));
+            }
+        }
+        match told {
             // What is replayed from a log does not come to its end.
             Some(at) if !is_slow && !self.may_be_replaying(view, at) => reader.lacks(view, &self, at),
             None if !is_slow => return view.fault("the events end"),

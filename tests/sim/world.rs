@@ -18,6 +18,7 @@ use tower::service_fn;
 
 use crate::ground::{Ground, Running};
 use crate::hub::{HubTerms, Published, Seen, check_stats};
+use crate::patience::Patience;
 use crate::refused::{self, BODY_MAX, FIELDS_MAX, HEAD_MAX, URI_MAX};
 use crate::seal::Seals;
 use crate::service::{Calls, Service};
@@ -142,6 +143,7 @@ pub(crate) struct World {
     pub(crate) seen: Mutex<Seen>,
     pub(crate) publisher_stops: Notify,
     pub(crate) calls: Arc<Calls>,
+    pub(crate) patience: Arc<Patience>,
     faults: Mutex<Vec<String>>,
 }
 
@@ -239,8 +241,9 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     let (listener, connector) = SimListener::new(&net);
     let hub = terms.hub.build();
     let file = ground.file().await;
-    let service = Service::new(&hub, terms.hub.subscribers, file);
+    let service = Service::new(&hub, &terms.hub, file);
     let (waiting, calls) = (Arc::clone(&service.waiting), Arc::clone(&service.calls));
+    let patience = Arc::clone(&service.patience);
     let (drains, drain) = oneshot::channel::<()>();
     let service = any(service_fn(move |request| service.clone().answer(request)));
     let seals = terms.tls.then(Seals::new);
@@ -266,6 +269,7 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         seen: Mutex::default(),
         publisher_stops: Notify::new(),
         calls,
+        patience,
         faults: Mutex::default(),
     });
     let clients: Vec<_> = (0..dice.in_range(2..=most))
@@ -326,7 +330,13 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         }
     }
     let sealed = world.seals.iter().flat_map(Seals::faults);
-    world.calls.faults().into_iter().chain(sealed).for_each(|fault| world.fault(0, fault));
+    world
+        .calls
+        .faults()
+        .into_iter()
+        .chain(world.patience.faults())
+        .chain(sealed)
+        .for_each(|fault| world.fault(0, fault));
     let faults = std::mem::take(&mut *world.faults.lock().unwrap());
     let connection_hours = net.connection_hours();
     net.trace(|trace| Outcome {
