@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use millstream::sse::LagPolicy;
 use testkit::sim::{Dice, Ended};
 use tokio::time::{sleep, timeout, timeout_at};
 
@@ -42,7 +43,8 @@ pub(crate) async fn read(mut talk: Talk, reader: &mut Reader) {
     let leaves_at = since + talk.world.time_for_events(&mut talk.dice);
     let mut stream = Stream::new(&talk.view(), reader, form, asked.began, since);
     // The time after which it reads nothing for a while.
-    let mut pauses_at = talk.dice.chance(15).then(|| since + talk.dice.of_any_size(1..=60_000));
+    let often = if talk.world.terms.hub.policy == LagPolicy::Block { 60 } else { 15 };
+    let mut pauses_at = talk.dice.chance(often).then(|| since + talk.dice.of_any_size(1..=60_000));
     loop {
         let now = talk.world.net.now();
         if now >= leaves_at {

@@ -187,7 +187,7 @@ impl Session {
         let fields = reader.resumes().map(last_event).unwrap_or_default();
         let path = format!("/events/{tag}");
         let sent = self.send(sender, tag, ("GET", &path), fields, (0, true)).await;
-        let Some(Sent { mut asked, progress, response, .. }) = sent else { return };
+        let Some(Sent { mut asked, progress, response, stream: sending }) = sent else { return };
         let Some(mut body) = self.head_of(&asked, response, 200).await else { return };
         let since = self.now();
         let leaves_at = since + self.world.time_for_events(dice);
@@ -211,7 +211,8 @@ impl Session {
             }
         }
         stream.leaves(&self.view(), reader);
-        drop((body, progress));
+        // h2 resets the stream when all of its parts are dropped.
+        drop((body, progress, sending));
         self.left(tag).await;
     }
 

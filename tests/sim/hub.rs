@@ -42,10 +42,10 @@ impl HubTerms {
         let gzip = dice.chance(40);
         let log = dice.chance(30).then(|| {
             let (history, strikes) = (*dice.pick(&[1_000, 1_000, 60]), *dice.pick(&[u64::MAX, 30]));
-            SimLog::new(history, strikes, dice.chance(30))
+            SimLog::new(history, strikes, dice.chance(40))
         });
         let policies = [LagPolicy::DropOldest, LagPolicy::DropOldest, LagPolicy::Latest, LagPolicy::Disconnect];
-        let policy = if log.is_none() && dice.chance(20) { LagPolicy::Block } else { *dice.pick(&policies) };
+        let policy = if log.is_none() && dice.chance(30) { LagPolicy::Block } else { *dice.pick(&policies) };
         // The ids of a hub begin with a random number, so that their compressed length does not follow from the seed.
         let given = match log.is_some() {
             true => None,
@@ -56,7 +56,8 @@ impl HubTerms {
             ring,
             bytes: *dice.pick(&[16 << 20, 16 << 20, 4 << 10]),
             age: *dice.pick(&[None, None, Some(20_000)]),
-            queue: *dice.pick(&[ring, ring, 4]),
+            // Readers that stop reading soon hold their senders up.
+            queue: *dice.pick(&if policy == LagPolicy::Block { [16, 4, 4] } else { [ring, ring, 4] }),
             policy,
             keep_alive: *dice.pick(&[15_000, 15_000, 3_000]),
             max_age: *dice.pick(&[None, None, None, Some(30_000)]),

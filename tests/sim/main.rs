@@ -32,7 +32,10 @@
 //! | each event comes once, in order, with its id, over all connections of a client and in each form: plain, through a layer, compressed, JSON lines | always | `events.rs`, `decode.rs` |
 //! | only a reader behind the ring or the queue misses events, as few as the policy says, and is told how many | always | `events.rs`, `hub.rs` |
 //! | an event comes within 50 ms and the time over the link, and a comment after half to all of its period | steady | `events.rs` |
-//! | a stream ends in order, behind the events that were sent before: in a drain, with its hub, at its age, or if `LagPolicy::Disconnect` ends it | always, if it ends before the deadline; in time: steady | `events.rs` |
+//! | a stream ends in order, behind the events that were sent before: in a drain, with its hub, at its age, or if `LagPolicy::Disconnect` ends it; at once while it waits for a log | always, if it ends before the deadline; in time: steady | `reader.rs` |
+//! | a sender waits for a reader for its patience at most (`LagPolicy::Block`), and one that it has given up gets no further event | always, without layers | `patience.rs` |
+//! | on sockets of the kernel, a reader that takes nothing gets no more than its connection and the queue hold, without a gap or its end | at the end | `probe.rs` |
+//! | a request whose client has left is dropped | steady | `endings.rs` |
 //! | on sockets of the kernel, a hub writes to the connections of its readers itself if it may, with comments in each silent period | at the end | `probe.rs` |
 //! | `KeepAlive` adds comments between two events, after half to all of a silent period, and changes nothing else; `until_drain` ends such a stream in a drain | always; in time: steady | `tokens.rs` |
 //! | a hub refuses a reader if all of its places are taken or it is closed, and only then | always | `service.rs` |

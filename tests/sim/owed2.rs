@@ -10,6 +10,9 @@ use crate::world::{IDLE_IN_DRAIN, LATE};
 /// Time in which an answer is made, besides that of the service, in milliseconds.
 pub(crate) const SLOW: u64 = 50;
 
+/// Bytes of the window of a stream that no SETTINGS change.
+const WINDOW: u32 = 65_535;
+
 /// Returns whether a response of a hub names the time to return.
 fn is_reader<B>(response: &Response<B>) -> bool {
     response.headers().get("retry-after").is_some_and(|time| time == "2")
@@ -34,7 +37,12 @@ impl Session {
 
     /// Returns when the server may answer that the body of a request is late.
     fn late_from(&self, asked: &Asked) -> u64 {
-        match asked.has_body && !(asked.is_prompt && self.line.is_able && !self.state().has_given_up) {
+        // h2 opens no window of an upload whose bytes came before the client knew that its windows are narrower than by default
+        // (`apply_local_settings` has no WINDOW_UPDATE).
+        let known = self.began + 2 * self.line.longest + SLOW;
+        let is_open = self.world.terms.windows.0 >= WINDOW || !(asked.is_first || asked.began <= known);
+        let is_prompt = asked.is_prompt && self.line.is_able && is_open && !self.state().has_given_up;
+        match asked.has_body && !is_prompt {
             true => asked.began + 2 * self.line.shortest + self.world.terms.body_progress,
             false => NEVER,
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use millstream::sse::Hub;
 use testkit::sim::{Dice, Ended, Pace, Profile, Wire, bytes_of};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use crate::decode::Form;
@@ -97,7 +98,8 @@ pub(crate) async fn direct_writes(world: &World, hub: &Hub, wires: &mut Vec<Wire
     if terms.max_age.is_none() {
         comments(world, hub, &mut wires[0]).await;
     }
-    if terms.max_age.is_none() && terms.log.is_none() {
+    // A log takes a millisecond for each event.
+    if terms.log.is_none() || world.terms.write_stall > 10_000 {
         stalled(world, hub, &mut wires[0]).await;
         // The others have taken nothing, too.
         wires.drain(..count);
@@ -111,9 +113,14 @@ async fn stalled(world: &World, hub: &Hub, wire: &mut Wire) {
     while left > 0 {
         let number = world.published.lock().unwrap().len();
         publish::send(world, hub).await;
+        // The task of the hub writes each event, as far as a reader takes it.
+        for _ in 0..4 {
+            yield_now().await;
+        }
         bytes += publish::text(number).len();
         left -= u64::from(bytes > HELD);
     }
+    world.net.note(wire.io.link(), "has read nothing of bytes", bytes as u64);
     let mut got = 0;
     loop {
         match timeout(Duration::from_millis(SLACK), wire.chunk()).await {

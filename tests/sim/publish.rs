@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream::sse::{Event, Hub};
+use millstream::sse::{Event, Hub, LagPolicy};
 use testkit::sim::Dice;
 use tokio::time::{sleep, timeout};
 
@@ -24,9 +24,10 @@ pub(crate) async fn publish(world: Arc<World>, hub: Hub, mut dice: Dice) {
         if dice.chance(10) {
             refuse(&world, &hub, &mut dice);
         }
+        let often = if world.terms.hub.policy == LagPolicy::Block { 30 } else { 5 };
         let together = match dice.in_range(0..=99) {
-            0..=4 => dice.in_range(20..=60),
-            5..=34 => dice.in_range(2..=5),
+            burst if burst < often => dice.in_range(20..=60),
+            ..=34 => dice.in_range(2..=5),
             _ => 1,
         };
         for _ in 0..together {
