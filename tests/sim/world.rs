@@ -239,9 +239,6 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     let tasks_before = tasks();
     let net = Net::start(dice.fork(1), keeps_text);
     let terms = Terms::choose(dice.fork(2), ground, seed % 3 == 1);
-    if keeps_text {
-        eprintln!("{terms:?}");
-    }
     let (listener, connector) = SimListener::new(&net);
     let hub = terms.hub.build();
     let file = ground.file().await;
