@@ -134,8 +134,9 @@ impl Talk {
             (0..count).map(|_| Request::choose(&mut self.dice, &self.tags, is_piped, most)).collect();
         let mut bytes: Vec<u8> = requests.iter().flat_map(|request| request.head.clone()).collect();
         let is_whole = self.dice.chance(75);
-        // Bytes behind the request, RFC 9112 §2.2.
-        let has_line = requests[0].body.is_empty() && self.dice.chance(15);
+        // Bytes behind the request, RFC 9112 §2.2. In two records of TLS they are as long as a part of a head, for which a
+        // server takes them.
+        let has_line = requests[0].body.is_empty() && self.dice.chance(15) && (is_whole || !self.wire.io.is_sealed());
         self.has_line |= has_line;
         self.sent_behind |= has_line || is_piped;
         self.line.is_in_one_piece &= is_whole || !(has_line || is_piped);

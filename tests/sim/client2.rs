@@ -12,8 +12,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::client::Talk;
 use crate::exchange2::PATIENCE;
-use crate::owed2::{SLOW, Session};
+use crate::owed2::SLOW;
 use crate::reader::Reader;
+use crate::session::Session;
 use crate::world::LATE;
 
 /// Longer than every limit of a server.

@@ -14,6 +14,8 @@ use crate::world::LATE;
 /// Time after which a server has noticed the end of a response. Bytes that arrive earlier may count as sent with the last
 /// request, and do not begin a head.
 const SEEN: u64 = 1_250;
+/// The most bytes that a slow link takes without a reader.
+const WINDOWS: usize = 256 << 10;
 /// The longest record of an empty line, that of TLS 1.2.
 const EMPTY_LINE: u64 = 31;
 
@@ -254,7 +256,7 @@ async fn stall(mut talk: Talk) {
     // The last bytes that it takes fill the buffers.
     let latest = match talk.line.is_steady {
         true => began + limit + LATE + 4 * talk.line.longest + 1_000 + talk.world.terms.passed_on(),
-        false => began + 200_000,
+        false => began + 200_000 + talk.line.time_for(WINDOWS),
     };
     talk.line.is_able = false;
     talk.expect_reset(&asked, (earliest, latest), "not read").await;
@@ -339,9 +341,16 @@ async fn leave_within(mut talk: Talk) {
     let tag = talk.tags.next();
     talk.ask(tag, &format!("GET /stream/{tag}/1000/100/300 HTTP/1.1\r\nHost: mill\r\n\r\n")).await;
     sleep(Duration::from_millis(talk.dice.of_any_size(1..=20_000))).await;
-    match talk.dice.in_range(0..=2) {
+    let (how, world, line, link) = (talk.dice.in_range(0..=2), talk.world, talk.line, talk.wire.io.link());
+    match how {
         0 => talk.wire.io.reset(),
-        1 => talk.wire.io.vanish(),
-        _ => {}
+        1 => return talk.wire.io.vanish(),
+        _ => drop(talk.wire),
+    }
+    // The next piece finds that a socket is closed.
+    let piece = if how == 0 { 0 } else { 300 + 2 * line.longest };
+    sleep(Duration::from_millis(line.longest + piece + SLOW)).await;
+    if line.is_steady && world.calls.is_open(tag) {
+        world.fault(link, format_args!("the service works on request {tag}, whose client has left"));
     }
 }

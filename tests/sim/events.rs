@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use millstream::sse::LagPolicy;
 use testkit::sim::{Dice, Ended};
-use tokio::time::{timeout, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use crate::client::Talk;
 use crate::decode::Form;
@@ -41,10 +42,17 @@ pub(crate) async fn read(mut talk: Talk, reader: &mut Reader) {
     let since = talk.world.net.now();
     let leaves_at = since + talk.world.time_for_events(&mut talk.dice);
     let mut stream = Stream::new(&talk.view(), reader, form, asked.began, since);
+    // The time after which it reads nothing for a while.
+    let often = if talk.world.terms.hub.policy == LagPolicy::Block { 60 } else { 15 };
+    let mut pauses_at = talk.dice.chance(often).then(|| since + talk.dice.of_any_size(1..=60_000));
     loop {
         let now = talk.world.net.now();
         if now >= leaves_at {
             break;
+        }
+        if pauses_at.take_if(|at| *at <= now).is_some() {
+            (talk.line.is_steady, talk.line.is_able) = (false, false);
+            sleep(Duration::from_millis(talk.dice.in_range(1..=20_000))).await;
         }
         match timeout(Duration::from_millis(leaves_at - now), talk.wire.chunk()).await {
             Err(_) => break,

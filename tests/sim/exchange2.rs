@@ -11,9 +11,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::decode::Form;
 use crate::line::SMALL;
-use crate::owed2::{Asked, Held, Progress, SLOW, Session};
+use crate::owed2::SLOW;
 use crate::reader::{Reader, Stream};
 use crate::request::Request;
+use crate::session::{Asked, Held, Progress, Session};
 use crate::world::LATE;
 
 /// Longer than a limit takes to end a slow connection.
@@ -104,9 +105,10 @@ impl Session {
         let head = (request.method, &*request.path);
         let sent = self.send(sender, request.tag, head, HeaderMap::new(), (bytes, request.method != "POST")).await;
         let Some(Sent { mut asked, progress, response, mut stream }) = sent else { return };
-        (asked.takes, asked.is_torn, asked.has_body) = (request.takes, request.is_torn, !request.body.is_empty());
-        if request.method == "POST" {
-            asked.is_prompt = dice.chance(75);
+        (asked.takes, asked.is_torn, asked.has_body) = (request.takes, request.is_torn, request.method == "POST");
+        if asked.has_body {
+            // The end of an empty body follows its head.
+            asked.is_prompt = dice.chance(75) || request.body.is_empty();
             // What is lost shows when the answer is read.
             let has_trailers = request.status == 200 && self.world.terms.streams >= 100;
             let how = (asked.is_prompt, has_trailers);
@@ -185,7 +187,7 @@ impl Session {
         let fields = reader.resumes().map(last_event).unwrap_or_default();
         let path = format!("/events/{tag}");
         let sent = self.send(sender, tag, ("GET", &path), fields, (0, true)).await;
-        let Some(Sent { mut asked, progress, response, .. }) = sent else { return };
+        let Some(Sent { mut asked, progress, response, stream: sending }) = sent else { return };
         let Some(mut body) = self.head_of(&asked, response, 200).await else { return };
         let since = self.now();
         let leaves_at = since + self.world.time_for_events(dice);
@@ -209,7 +211,8 @@ impl Session {
             }
         }
         stream.leaves(&self.view(), reader);
-        drop((body, progress));
+        // h2 resets the stream when all of its parts are dropped.
+        drop((body, progress, sending));
         self.left(tag).await;
     }
 
@@ -261,23 +264,23 @@ impl Session {
         }
         let earliest = asked.began + 2 * self.line.shortest + limit;
         // The last bytes that it takes fill its windows.
-        let latest = match self.line.is_steady {
-            true => self.now() + limit + LATE + 4 * self.line.longest + 1_000 + self.time_for_all() + terms.passed_on(),
-            false => self.now() + limit + PATIENCE.as_millis() as u64,
+        let fills = self.now() + self.time_for_all();
+        let wait = limit + LATE + 4 * self.line.longest + 1_000 + terms.passed_on();
+        let latest = loop {
+            let latest = match self.line.is_steady {
+                true => fills + wait,
+                // A slow link fills them for long. Only PINGs come then.
+                false => fills.min(self.heard_at().max(asked.began)) + wait + PATIENCE.as_millis() as u64,
+            };
+            if self.is_over() || self.now() >= latest {
+                break latest;
+            }
+            sleep(Duration::from_millis(20)).await;
         };
-        let wait = Duration::from_millis(latest.saturating_sub(self.now()));
-        let _ = timeout(wait, sleep_until_over(self)).await;
         // The end of the connection is the end of the stream.
         drop(held);
         let _ = timeout(Duration::from_millis(1), read_some(&mut body)).await;
         Some((earliest, latest))
-    }
-}
-
-/// Waits until the connection has ended.
-async fn sleep_until_over(session: &Session) {
-    while !session.is_over() {
-        sleep(Duration::from_millis(20)).await;
     }
 }
 

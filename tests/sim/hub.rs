@@ -18,7 +18,7 @@ pub(crate) struct HubTerms {
     /// Time for which it keeps an event.
     age: Option<u64>,
     /// Events by which a reader may be behind.
-    queue: u64,
+    pub(crate) queue: u64,
     pub(crate) policy: LagPolicy,
     /// Period of the comments.
     pub(crate) keep_alive: u64,
@@ -42,10 +42,10 @@ impl HubTerms {
         let gzip = dice.chance(40);
         let log = dice.chance(30).then(|| {
             let (history, strikes) = (*dice.pick(&[1_000, 1_000, 60]), *dice.pick(&[u64::MAX, 30]));
-            SimLog::new(history, strikes, dice.chance(30))
+            SimLog::new(history, strikes, dice.chance(40))
         });
         let policies = [LagPolicy::DropOldest, LagPolicy::DropOldest, LagPolicy::Latest, LagPolicy::Disconnect];
-        let policy = if log.is_none() && dice.chance(20) { LagPolicy::Block } else { *dice.pick(&policies) };
+        let policy = if log.is_none() && dice.chance(30) { LagPolicy::Block } else { *dice.pick(&policies) };
         // The ids of a hub begin with a random number, so that their compressed length does not follow from the seed.
         let given = match log.is_some() {
             true => None,
@@ -56,7 +56,8 @@ impl HubTerms {
             ring,
             bytes: *dice.pick(&[16 << 20, 16 << 20, 4 << 10]),
             age: *dice.pick(&[None, None, Some(20_000)]),
-            queue: *dice.pick(&[ring, ring, 4]),
+            // Readers that stop reading soon hold their senders up.
+            queue: *dice.pick(&if policy == LagPolicy::Block { [16, 4, 4] } else { [ring, ring, 4] }),
             policy,
             keep_alive: *dice.pick(&[15_000, 15_000, 3_000]),
             max_age: *dice.pick(&[None, None, None, Some(30_000)]),
@@ -137,10 +138,9 @@ impl Published {
 
     /// Returns the number of the first event that a reader which comes now or earlier gets at the least.
     pub(crate) fn first_kept(&self, terms: &HubTerms, now: u64) -> u64 {
-        match &terms.log {
-            Some(log) => log.first().min(self.base),
-            None => self.first_in_ring(terms, now),
-        }
+        // The ring is looked through for old events when a reader comes.
+        let in_ring = self.first_in_ring(terms, now);
+        terms.log.as_ref().map_or(in_ring, |log| log.first().min(in_ring))
     }
 
     /// Returns the number of the first event that a reader which comes now gets of the ring, at the least.

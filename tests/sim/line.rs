@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use millstream::sse::LagPolicy;
 use testkit::sim::{Dice, Pace, Profile};
 
 use crate::world::Terms;
@@ -37,7 +38,7 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn choose(dice: &mut Dice, terms: &Terms) -> (Profile, Self) {
-        let profile = profile(dice, terms.is_calm);
+        let profile = profile(dice, terms);
         let send_buffer = profile.send_buffer.min(terms.send_buffer);
         let is_steady = profile.stalls == 0 && send_buffer >= 64 << 10 && profile.receive_buffer >= 64 << 10;
         let is_narrow = profile.receive_buffer < 4 << 10;
@@ -93,8 +94,9 @@ impl Line {
     }
 }
 
-fn profile(dice: &mut Dice, is_calm: bool) -> Profile {
-    let is_quick = is_calm || dice.chance(40);
+fn profile(dice: &mut Dice, terms: &Terms) -> Profile {
+    let most = if terms.hub.policy == LagPolicy::Block { 4 << 10 } else { 128 << 10 };
+    let is_quick = terms.is_calm || dice.chance(40);
     let latency = dice.of_any_size(1..=200);
     if is_quick {
         return Profile { latency, jitter: dice.in_range(0..=20), chops: dice.chance(50), ..Profile::default() };
@@ -107,7 +109,7 @@ fn profile(dice: &mut Dice, is_calm: bool) -> Profile {
         segment: *dice.pick(&[536, 1_460, 64 << 10]),
         chops: dice.chance(30),
         accepts_parts: dice.chance(50),
-        send_buffer: dice.of_any_size(512..=128 << 10) as usize,
-        receive_buffer: dice.of_any_size(512..=128 << 10) as usize,
+        send_buffer: dice.of_any_size(512..=most) as usize,
+        receive_buffer: dice.of_any_size(512..=most) as usize,
     }
 }

@@ -15,7 +15,7 @@ const PAGE: usize = 50;
 /// Longest time in which a reader gets all that a log has, unless answers take long.
 const REPLAY: u64 = 200;
 /// Each answer whose number this divides may take long.
-const SLOW: u64 = 7;
+const SLOW: u64 = 3;
 const TAKES_LONG: Duration = Duration::from_secs(40);
 
 /// The log of a hub.

@@ -262,7 +262,7 @@ impl Talk {
             Some(asked) => earliest = earliest.min(self.closed_from(asked)),
             None => {
                 let idle = self.idle_in_drain();
-                earliest = earliest.min(idle.saturating_add(self.line.shortest));
+                earliest = earliest.min(idle.saturating_add(self.line.shortest)).min(self.deadline());
                 let last = self.answered_at.unwrap_or(0);
                 latest = self.world.drained_at().map_or(latest, |at| latest.min(at.max(last) + IDLE_IN_DRAIN));
             }
@@ -275,7 +275,11 @@ impl Talk {
         // that is still sent half a minute after the response.
         // The client's last message of a handshake may not have arrived.
         let is_unheard = self.wire.io.is_sealed() && self.answered_at.is_none() && !self.line.is_steady;
+        // A socket of the kernel does not tell a reset for a response that is taken too slowly, of which it has the rest.
+        let stalls = self.quiet_from + self.line.shortest + self.world.terms.write_stall;
+        let is_slow = !self.world.terms.resets && !self.line.is_able && now >= stalls;
         let may_be_reset = now >= self.deadline()
+            || is_slow
             || is_unheard
             || self.may_be_refused
             || self.has_left_in_disorder

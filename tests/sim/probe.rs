@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use millstream::sse::Hub;
 use testkit::sim::{Dice, Ended, Pace, Profile, Wire, bytes_of};
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use crate::decode::Form;
@@ -13,6 +14,8 @@ use crate::world::{Tags, World};
 
 /// Time in which what was sent has come.
 const SLACK: u64 = 100;
+/// The most bytes that a connection of a probe holds: those of the simulated link, of the kernel, and of the server.
+const HELD: usize = 1 << 20;
 
 /// Takes all places at once: none may be taken by a connection that has ended. There are no more, until one is given back.
 pub(crate) async fn places(world: &World) -> Vec<Wire> {
@@ -67,7 +70,7 @@ async fn taken(world: &World, tags: &Tags, status: u16) -> Option<Wire> {
 }
 
 /// On sockets of the kernel, the hub writes to the connections of its readers itself, in each form, if it may.
-pub(crate) async fn direct_writes(world: &World, hub: &Hub, wires: &mut [Wire]) {
+pub(crate) async fn direct_writes(world: &World, hub: &Hub, wires: &mut Vec<Wire>) {
     let terms = &world.terms.hub;
     if !(terms.past_layers && world.terms.takes_over && world.closed_at().is_none()) {
         return;
@@ -94,6 +97,40 @@ pub(crate) async fn direct_writes(world: &World, hub: &Hub, wires: &mut [Wire]) 
     }
     if terms.max_age.is_none() {
         comments(world, hub, &mut wires[0]).await;
+    }
+    // A log takes a millisecond for each event.
+    if terms.log.is_none() || world.terms.write_stall > 10_000 {
+        stalled(world, hub, &mut wires[0]).await;
+        // The others have taken nothing, too.
+        wires.drain(..count);
+    }
+}
+
+/// A reader that takes nothing gets no more than its connection and the queue hold: it is told that it misses events, or its
+/// stream ends.
+async fn stalled(world: &World, hub: &Hub, wire: &mut Wire) {
+    let (mut bytes, mut left) = (0, world.terms.hub.queue + 1);
+    while left > 0 {
+        let number = world.published.lock().unwrap().len();
+        publish::send(world, hub).await;
+        // The task of the hub writes each event, as far as a reader takes it.
+        for _ in 0..4 {
+            yield_now().await;
+        }
+        bytes += publish::text(number).len();
+        left -= u64::from(bytes > HELD);
+    }
+    world.net.note(wire.io.link(), "has read nothing of bytes", bytes as u64);
+    let mut got = 0;
+    loop {
+        match timeout(Duration::from_millis(SLACK), wire.chunk()).await {
+            Ok(Ok(chunk)) if chunk.is_empty() || chunk.starts_with(b"event: gap\n") => return,
+            Ok(Ok(chunk)) => got += chunk.len(),
+            ended => {
+                let link = wire.io.link();
+                return world.fault(link, format_args!("{ended:?} behind {got} bytes of {bytes}, and no gap"));
+            }
+        }
     }
 }
 

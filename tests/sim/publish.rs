@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream::sse::{Event, Hub};
+use millstream::sse::{Event, Hub, LagPolicy};
 use testkit::sim::Dice;
 use tokio::time::{sleep, timeout};
 
-use crate::hub::PATIENCE;
 use crate::world::World;
 
 /// Sends events until the end of the clients, some of them together. Some hubs are closed before.
@@ -25,9 +24,10 @@ pub(crate) async fn publish(world: Arc<World>, hub: Hub, mut dice: Dice) {
         if dice.chance(10) {
             refuse(&world, &hub, &mut dice);
         }
+        let often = if world.terms.hub.policy == LagPolicy::Block { 30 } else { 5 };
         let together = match dice.in_range(0..=99) {
-            0..=4 => dice.in_range(20..=60),
-            5..=34 => dice.in_range(2..=5),
+            burst if burst < often => dice.in_range(20..=60),
+            ..=34 => dice.in_range(2..=5),
             _ => 1,
         };
         for _ in 0..together {
@@ -64,11 +64,11 @@ pub(crate) async fn send(world: &World, hub: &Hub) {
             log.deliver()
         }
     };
+    if terms.log.is_none() {
+        world.has_waited(began, number);
+    }
     let now = world.net.now();
     world.published.lock().unwrap().add(terms, now, id, &text(number));
-    if terms.log.is_none() && now >= began + PATIENCE {
-        world.gives_up();
-    }
 }
 
 /// Returns the data of an event, which is JSON.

@@ -30,6 +30,13 @@ impl View<'_> {
     fn fault(&self, what: impl std::fmt::Display) {
         self.world.fault(self.link, what);
     }
+
+    /// Returns the time in which what the server had sent until `since` has come, and all that has come since. What came
+    /// shortly before still takes room then, because it is not acknowledged at the server.
+    fn time_since(&self, since: u64) -> u64 {
+        let taken = self.world.net.heard_since(self.link, since.saturating_sub(self.line.longest));
+        self.line.time_for(self.others + taken)
+    }
 }
 
 /// What a client has seen of the events, in all of its connections.
@@ -49,9 +56,8 @@ pub(crate) struct Stream {
     began: u64,
     /// When its head had come.
     since: u64,
-    /// When the last bytes came, and how many.
+    /// When the last bytes came.
     heard: u64,
-    bytes: usize,
     form: Form,
     decoder: Decoder,
     /// Whether it goes on behind an id.
@@ -64,21 +70,20 @@ impl Stream {
     pub(crate) fn new(view: &View<'_>, reader: &Reader, form: Form, began: u64, since: u64) -> Self {
         let decoder = Decoder::new(form, view.world.terms.hub.gzip);
         let is_resumed = reader.is_resuming();
-        Self { began, since, heard: since, bytes: 0, form, decoder, is_resumed, rest: Vec::new() }
+        Self { began, since, heard: since, form, decoder, is_resumed, rest: Vec::new() }
     }
 
     pub(crate) fn take(&mut self, view: &View<'_>, reader: &mut Reader, chunk: &[u8]) {
         self.is_silent(view);
         let (now, heard) = (view.world.net.now(), self.heard);
         self.heard = now;
-        self.bytes += chunk.len();
         let was_between = self.rest.is_empty();
         if let Err(error) = self.decoder.add(chunk, &mut self.rest) {
             return view.fault(format_args!("not {:?}: {error}", self.form));
         }
-        // A comment comes after half of the period at the earliest.
-        let (line, period) = (view.line, view.world.terms.hub.keep_alive);
-        let is_early = line.is_steady && now + line.time_for(view.others) + LATE < heard + line.shortest + period / 2;
+        // A comment is sent after half of the period at the earliest: what came before was on its way then, at the latest.
+        let silent = now.saturating_sub(view.line.shortest + view.world.terms.hub.keep_alive / 2);
+        let is_early = view.line.is_steady && heard > silent + view.time_since(silent) + LATE;
         if was_between && self.rest == b":\n" && is_early && self.form != Form::Layered {
             view.fault(format_args!("a comment after {} ms", now - heard));
         }
@@ -137,7 +142,15 @@ impl Stream {
             LagPolicy::Block => view.world.gave_up_at() >= self.began,
             _ => false,
         };
-        match [view.world.drained_at(), view.world.closed_at(), aged].into_iter().flatten().min() {
+        let told = [view.world.drained_at(), view.world.closed_at(), aged].into_iter().flatten().min();
+        // A stream that is told to end does so behind what was sent, and at once while it waits for a log.
+        if let Some(at) = told.map(|at| at.max(self.began)).filter(|_| view.line.is_steady) {
+            let late = if aged == told { AGED } else { LATE };
+            if now > at + view.line.longest + view.time_since(at) + late {
+                view.fault(format_args!("the stream has ended at {now} ms, and was told to at {at} ms"));
+            }
+        }
+        match told {
             // What is replayed from a log does not come to its end.
             Some(at) if !is_slow && !self.may_be_replaying(view, at) => reader.lacks(view, &self, at),
             None if !is_slow => return view.fault("the events end"),
@@ -248,8 +261,8 @@ impl Reader {
         }
         (self.next, self.last, self.has_lost) = (Some(number + 1), Some((number, id.to_owned())), false);
         let replay = if stream.is_resumed { view.world.terms.hub.replay_time() } else { 0 };
-        let (now, takes) = (view.world.net.now(), view.line.time_for(stream.bytes + view.others) + replay);
-        if view.line.is_steady && now > sent.max(stream.since) + takes + LATE {
+        let (now, since) = (view.world.net.now(), sent.max(stream.since));
+        if view.line.is_steady && now > since + view.time_since(since) + replay + LATE {
             view.fault(format_args!("event {number} came {} ms after it was sent", now - sent));
         }
     }

@@ -27,16 +27,18 @@ use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use millstream::body::FileBody;
 use millstream::fs::File;
 use millstream::server::{Connection, RequestBody, until_drain};
-use millstream::sse::{Event, FramedHub, Hub, JsonLines, KeepAlive};
+use millstream::sse::{Event, FramedHub, Hub, JsonLines, KeepAlive, LagPolicy};
 use testkit::http::{Answer, BoxError, boxed};
 use testkit::sim::{bytes_of, from};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
+use crate::hub::HubTerms;
+use crate::patience::Patience;
 use crate::tokens;
 
 #[derive(Clone, Debug)]
@@ -45,7 +47,11 @@ pub(crate) struct Service {
     lines: FramedHub,
     /// Readers that the hub takes.
     subscribers: usize,
+    /// Whether senders wait for readers, of whose bodies others are made.
+    watches: bool,
     pub(crate) calls: Arc<Calls>,
+    /// Watches most of the readers of text.
+    pub(crate) patience: Arc<Patience>,
     /// A file of [`all_bytes`](testkit::sim::all_bytes), from which half of the bodies with a length are.
     file: Option<File>,
     /// Tasks that wait until a client has left.
@@ -138,9 +144,11 @@ impl Drop for Waits {
 }
 
 impl Service {
-    pub(crate) fn new(hub: &Hub, subscribers: usize, file: Option<File>) -> Self {
+    pub(crate) fn new(hub: &Hub, terms: &HubTerms, file: Option<File>) -> Self {
         let lines = hub.framed(JsonLines::new().with_ids());
-        Self { hub: hub.clone(), lines, subscribers, calls: Arc::default(), file, waiting: Arc::default() }
+        let (calls, patience, waiting) = (Arc::default(), Arc::default(), Arc::default());
+        let watches = terms.policy == LagPolicy::Block && !terms.past_layers;
+        Self { hub: hub.clone(), lines, subscribers: terms.subscribers, watches, calls, patience, file, waiting }
     }
 
     /// Returns the events of the hub, which refuses a reader if it has as many as it takes, or is closed.
@@ -169,6 +177,10 @@ impl Service {
         }
         let mut response = match kind {
             "layered" => response.map(|body| boxed(body.map_frame(commented))),
+            "events" if tag % 4 > 0 && self.watches && !response.headers().contains_key(CONTENT_ENCODING) => {
+                let patience = Arc::clone(&self.patience);
+                response.map(|body| boxed(body.map_frame(move |frame| patience.takes(tag, frame))))
+            }
             _ => response.map(boxed),
         };
         response.headers_mut().insert("x-tag", tag.into());

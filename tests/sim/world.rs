@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millstream::server::{Drained, Limits};
-use millstream::sse::Hub;
+use millstream::sse::{Hub, LagPolicy};
 use testkit::serving::any;
 use testkit::sim::{Dice, Net, SimConnector, SimListener};
 use tokio::runtime::Handle;
@@ -18,10 +18,11 @@ use tower::service_fn;
 
 use crate::ground::{Ground, Running};
 use crate::hub::{HubTerms, Published, Seen, check_stats};
+use crate::patience::Patience;
 use crate::refused::{self, BODY_MAX, FIELDS_MAX, HEAD_MAX, URI_MAX};
 use crate::seal::Seals;
 use crate::service::{Calls, Service};
-use crate::{client, probe, publish};
+use crate::{client, clock, probe, publish};
 
 /// Time by which a limit may take effect late, as [`Limits`] says.
 pub(crate) const LATE: u64 = 1_000;
@@ -83,6 +84,10 @@ impl Terms {
             is_calm,
             tls,
         };
+        if terms.hub.policy == LagPolicy::Block {
+            // Readers that stop reading soon hold their senders up.
+            terms.buffer = 8 << 10;
+        }
         if !ground.is_simulated() {
             // When sockets of the kernel give their places back is not known here.
             terms.places = PLACES;
@@ -142,6 +147,7 @@ pub(crate) struct World {
     pub(crate) seen: Mutex<Seen>,
     pub(crate) publisher_stops: Notify,
     pub(crate) calls: Arc<Calls>,
+    pub(crate) patience: Arc<Patience>,
     faults: Mutex<Vec<String>>,
 }
 
@@ -224,7 +230,8 @@ pub(crate) struct Outcome {
 
 /// Runs everything that follows from `seed`.
 pub(crate) fn run(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
-    ground.runtime().block_on(live(seed, ground, keeps_text))
+    let run = || ground.runtime().block_on(live(seed, ground, keeps_text));
+    if ground.is_simulated() { clock::stand_still(run) } else { run() }
 }
 
 async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
@@ -235,8 +242,9 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     let (listener, connector) = SimListener::new(&net);
     let hub = terms.hub.build();
     let file = ground.file().await;
-    let service = Service::new(&hub, terms.hub.subscribers, file);
+    let service = Service::new(&hub, &terms.hub, file);
     let (waiting, calls) = (Arc::clone(&service.waiting), Arc::clone(&service.calls));
+    let patience = Arc::clone(&service.patience);
     let (drains, drain) = oneshot::channel::<()>();
     let service = any(service_fn(move |request| service.clone().answer(request)));
     let seals = terms.tls.then(Seals::new);
@@ -262,6 +270,7 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         seen: Mutex::default(),
         publisher_stops: Notify::new(),
         calls,
+        patience,
         faults: Mutex::default(),
     });
     let clients: Vec<_> = (0..dice.in_range(2..=most))
@@ -277,7 +286,7 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         finish(&world, clients).await;
         drop(drains);
         None
-    } else if dice.chance(55) {
+    } else if dice.chance(if ground.is_simulated() { 55 } else { 35 }) {
         net.until(at).await;
         drain_now(&world, drains);
         let drained = drained(&world, server).await;
@@ -322,7 +331,13 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         }
     }
     let sealed = world.seals.iter().flat_map(Seals::faults);
-    world.calls.faults().into_iter().chain(sealed).for_each(|fault| world.fault(0, fault));
+    world
+        .calls
+        .faults()
+        .into_iter()
+        .chain(world.patience.faults())
+        .chain(sealed)
+        .for_each(|fault| world.fault(0, fault));
     let faults = std::mem::take(&mut *world.faults.lock().unwrap());
     let connection_hours = net.connection_hours();
     net.trace(|trace| Outcome {

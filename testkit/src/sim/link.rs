@@ -147,8 +147,8 @@ struct Place {
     is_reset: bool,
     /// The error of a reset that no call has reported.
     error: Option<io::ErrorKind>,
-    /// When the last bytes have arrived.
-    heard_at: u64,
+    /// When bytes have arrived, and how many until then.
+    heard: Vec<(u64, usize)>,
     /// When the end of the other side, or its reset, has arrived.
     ended_at: Option<u64>,
 }
@@ -188,7 +188,14 @@ impl Link {
     }
 
     pub(super) fn heard_at(&self, side: Side) -> u64 {
-        self.places[side as usize].heard_at
+        self.places[side as usize].heard.last().map_or(0, |&(at, _)| at)
+    }
+
+    /// Returns the bytes that have arrived at a side since a time.
+    pub(super) fn heard_since(&self, side: Side, since: u64) -> usize {
+        let heard = &self.places[side as usize].heard;
+        let until = |count: usize| count.checked_sub(1).map_or(0, |last| heard[last].1);
+        until(heard.len()) - until(heard.partition_point(|&(at, _)| at < since))
     }
 
     pub(super) fn ended_at(&self, side: Side) -> Option<u64> {
@@ -354,7 +361,8 @@ impl Link {
                 }
                 effects.send(other, Arrival::Acknowledged(bytes.len()), latency);
                 direction.received.extend_from_slice(&bytes);
-                place.heard_at = now;
+                let heard = place.heard.last().map_or(0, |&(_, bytes)| bytes);
+                place.heard.push((now, heard + bytes.len()));
                 effects.woken.extend(place.tasks.reader.take().into_iter().chain(place.tasks.watcher.take()));
             }
             Arrival::End => {

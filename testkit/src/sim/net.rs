@@ -115,6 +115,11 @@ impl Net {
         self.state().links.get(&link).is_some_and(|link| link.is_open(Side::Server))
     }
 
+    /// Returns the bytes that have arrived at the client of a connection since a time.
+    pub fn heard_since(&self, link: u64, since: u64) -> usize {
+        self.state().links.get(&link).map_or(0, |link| link.heard_since(Side::Client, since))
+    }
+
     /// Returns the hours that connections were open, together.
     pub fn connection_hours(&self) -> f64 {
         let now = self.now();
