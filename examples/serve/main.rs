@@ -9,7 +9,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -84,20 +84,26 @@ fn start(
 ) -> Result<(), String> {
     let local = AllowedHostsLayer::local();
     let hosts = hosts.iter().try_fold(local, |hosts, name| hosts.and(name).map_err(|e| format!("--host: {e}")))?;
-    let numbers = Numbers::start(metrics, metrics_anywhere, log.as_deref(), hosts.clone())?;
-    match apart {
-        true => per_core(&options, &site, &uploads, &numbers, hosts),
-        false => {
-            let runtime = cli::runtime(options.workers)?;
-            runtime.block_on(async {
-                let app = App::new(&options, &site, &uploads, &numbers, hosts)?;
-                match handoff {
-                    Some(path) => run_replaced(&path, &options, &numbers, app).await,
-                    None => run(&options, &numbers, app).await,
-                }
-            })
-        }
+    if apart {
+        let numbers = Numbers::start(metrics, metrics_anywhere, log.as_deref(), hosts.clone())?;
+        return per_core(&options, &site, &uploads, &numbers, hosts);
     }
+    let runtime = cli::runtime(options.workers)?;
+    let handoff = handoff.map(|path| runtime.block_on(Handoff::open(path)));
+    let mut handoff = handoff.transpose().map_err(|e| format!("--handoff: {e}"))?;
+    // Before the first event, because those of the server before precede it.
+    let live = |live: &Hub| match &mut handoff {
+        Some(handoff) => handoff.hub("live", live).map_err(|e| format!("--handoff: {e}")),
+        None => Ok(()),
+    };
+    let numbers = Numbers::start_with(metrics, metrics_anywhere, log.as_deref(), hosts.clone(), live)?;
+    runtime.block_on(async {
+        let app = App::new(&options, &site, &uploads, &numbers, hosts)?;
+        match handoff {
+            Some(handoff) => run_replaced(handoff, &options, &numbers, app).await,
+            None => run(&options, &numbers, app).await,
+        }
+    })
 }
 
 /// Serves on one runtime with shared state.
@@ -109,15 +115,13 @@ async fn run(options: &Options, numbers: &Numbers, app: Arc<App>) -> Result<(), 
 }
 
 /// As [`run`], until another server takes the place of this one.
-async fn run_replaced(path: &Path, options: &Options, numbers: &Numbers, app: Arc<App>) -> Result<(), String> {
-    let failed = |e: io::Error| format!("--handoff: {e}");
-    let mut handoff = Handoff::open(path).await.map_err(failed)?;
+async fn run_replaced(mut handoff: Handoff, options: &Options, numbers: &Numbers, app: Arc<App>) -> Result<(), String> {
     let listener = handoff.tcp("http", options.listen).await.map_err(elsewhere)?;
     let address = listener.get_ref().local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
     // From here on the signal does not end this process.
     drop(replaced().map_err(|e| e.to_string())?);
     handoff.store_listeners();
-    let serving = handoff.ready().await.map_err(failed)?;
+    let serving = handoff.ready().await.map_err(|e| format!("--handoff: {e}"))?;
     print_banner(options, address, numbers);
     loop {
         let (interrupted, successor) = (cli::interrupted().map_err(|e| e.to_string())?, serving.successor());

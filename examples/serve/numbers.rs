@@ -46,6 +46,17 @@ impl Numbers {
         log: Option<&Path>,
         hosts: AllowedHostsLayer,
     ) -> Result<Self, String> {
+        Self::start_with(metrics, anywhere, log, hosts, |_| Ok(()))
+    }
+
+    /// As [`start`](Self::start). Calls `prepare` with the hub of the page before its first event.
+    pub(crate) fn start_with(
+        metrics: SocketAddr,
+        anywhere: bool,
+        log: Option<&Path>,
+        hosts: AllowedHostsLayer,
+        prepare: impl FnOnce(&Hub) -> Result<(), String>,
+    ) -> Result<Self, String> {
         if !anywhere && !metrics.ip().is_loopback() {
             return Err(format!(
                 "--metrics {metrics}: the metrics are private; choose a loopback address, or say \
@@ -59,13 +70,15 @@ impl Numbers {
         let address = listener.local_addr().map_err(|e| format!("{metrics}: {e}"))?;
 
         // A slow page gets the newest events; a reconnected one gets those it missed.
-        let live = Hub::builder().replay(KEPT).queue(KEPT).lag_policy(LagPolicy::DropOldest).subscribers(VIEWERS);
+        let live = Hub::builder().replay(KEPT).queue(KEPT).lag_policy(LagPolicy::DropOldest);
+        let live = live.subscribers(VIEWERS).past_layers(true);
         let live = match log {
             Some(log) => runtime
                 .block_on(stored(live.gzip(6), log))
                 .map_err(|e| format!("--log: {}", crate::common::report(&e)))?,
             None => live.gzip(6).build(),
         };
+        prepare(&live)?;
         let (end, ended) = oneshot::channel();
         let hub = live.clone();
         let run = move || tell(&runtime, listener, hosts, &hub, ended);

@@ -177,7 +177,9 @@ impl Service {
         }
         let mut response = match kind {
             "layered" => response.map(|body| boxed(body.map_frame(commented))),
-            "events" if tag % 4 > 0 && self.watches && !response.headers().contains_key(CONTENT_ENCODING) => {
+            "events"
+                if !tag.is_multiple_of(4) && self.watches && !response.headers().contains_key(CONTENT_ENCODING) =>
+            {
                 let patience = Arc::clone(&self.patience);
                 response.map(|body| boxed(body.map_frame(move |frame| patience.takes(tag, frame))))
             }

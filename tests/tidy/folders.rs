@@ -9,7 +9,19 @@ use crate::lex::words;
 pub(crate) const FOLDERS: &[(&str, &[&str])] = &[
     (
         "net",
-        &["connect", "listen", "stream", "egress", "options", "receive", "pace", "profile", "stats", "send_strategy"],
+        &[
+            "connect",
+            "listen",
+            "stream",
+            "egress",
+            "options",
+            "resumed",
+            "receive",
+            "pace",
+            "profile",
+            "stats",
+            "send_strategy",
+        ],
     ),
     (
         "server",

@@ -1,9 +1,10 @@
-//! A deploy that closes no idle connection: a process gives its listeners and its idle HTTP connections to the next one.
+//! A deploy that closes no connection of an idle client or of a reader of events: a process gives its listeners, its idle
+//! HTTP connections, and the readers of its hubs to the next one.
 //!
 //! The new process connects to the control socket of the one that serves, gets its listeners, and starts. Once it is
-//! ready, the old one stops accepting and drains. Requests in progress are answered by the old process, and idle
-//! keep-alive connections of HTTP/1 move to the new one: their clients notice nothing. The queues of the listeners are
-//! never closed.
+//! ready, the old one stops accepting and drains. Requests in progress are answered by the old process. Idle keep-alive
+//! connections of HTTP/1 move to the new one, and so do those of readers of [hubs](Handoff::hub): their clients notice
+//! nothing. The queues of the listeners are never closed.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -54,7 +55,7 @@
 //!
 //! # Limits
 //!
-//! Connections with TLS or HTTP/2, requests in progress, event streams and upgrades stay with the old process and drain.
+//! Connections with TLS or HTTP/2, requests in progress, other streams and upgrades stay with the old process and drain.
 //! The two processes may be of different versions of a program; the [records](https://docs.rs/millstream-handoff) of the
 //! control socket have a version of their own. Unix only.
 #![cfg(unix)]

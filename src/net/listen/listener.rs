@@ -146,7 +146,8 @@ macro_rules! listener {
             /// listener, and its peer. It is between two requests: a [server](crate::server::serve()) waits for the next
             /// one as on a connection that has had a response.
             ///
-            /// [`Server::move_idle`](crate::server::Server::move_idle) gives such connections away.
+            /// [`Server::move_connections`](crate::server::Server::move_connections) gives such connections away. With a
+            /// [`ResumedBody`](crate::body::ResumedBody) the server goes on with a response first.
             ///
             /// # Errors
             ///

@@ -47,8 +47,8 @@ where
             }
             return Poll::Ready(Err(ShutdownPhase::Abort));
         }
-        if polled.is_pending() {
-            conn_state.mark_unmoved();
+        if polled.is_pending() && conn_state.moves() && conn_state.handle.pulse().is_none_or(|pulse| !pulse.waits()) {
+            conn_state.moving.mark_asked();
         }
         polled.map(Ok)
     })

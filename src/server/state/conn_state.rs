@@ -213,13 +213,6 @@ impl ConnState {
         self.moving.has_begun() && self.protocol() != Protocol::Two
     }
 
-    /// Records that the task of the connection has run, and that it did not move. Does nothing while bytes wait for room.
-    pub(in crate::server) fn mark_unmoved(&self) {
-        if self.moves() && self.handle.pulse().is_none_or(|pulse| !pulse.waits()) {
-            self.moving.mark_asked();
-        }
-    }
-
     /// Returns whether the connection [moves](Self::moves) and may do so next, so that its responses are not told to end.
     pub(in crate::server) fn may_move_next(&self) -> bool {
         self.moves() && !self.moving.was_asked() && !self.is_tunnel() && !self.has_ended()

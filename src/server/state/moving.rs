@@ -34,7 +34,8 @@ impl Moving {
         self.successor.get().is_some() && !self.stays.load(Ordering::Relaxed)
     }
 
-    pub(super) fn mark_asked(&self) {
+    /// Records that the task of the connection has run, and that it did not move, although no bytes wait for room.
+    pub(in crate::server) fn mark_asked(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }
 

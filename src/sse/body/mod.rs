@@ -1,6 +1,7 @@
 //! A reader of events.
 //!
 //! - `seat`: its position, and the frames that follow it, as the body of a response.
+//! - `sink`: the same, while the hub writes its connection.
 //! - `coding`: the form in which it gets events.
 //! - `shared_events`: the same, for a body that layers have wrapped.
 //! - `replay_cursor`: a reader whose events come from a log.
@@ -15,6 +16,7 @@ mod replay_cursor;
 mod room;
 mod seat;
 mod shared_events;
+mod sink;
 
 pub(super) use coding::Coding;
 pub use keep_alive::KeepAlive;

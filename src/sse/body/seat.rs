@@ -19,12 +19,11 @@ use crate::body::attach::{Attach, AttachOutcome};
 use crate::body::event_body::EventStream;
 use crate::body::{EndSignal, GracefulClose};
 use crate::counters::{Counter, count};
-use crate::net::{Outlet, Sent};
+use crate::net::Outlet;
 use crate::sse::event::{EndReason, FramingEnd, Gap};
 use crate::sse::log::Log;
 use crate::sse::ring::{Begin, Cursor, HubShared, Permit, Read, Start};
-use crate::sse::wake::sinks;
-use crate::sse::wake::{Attached, Frames, Member, Outcome, ReaderSink, Refused, Wait};
+use crate::sse::wake::{Attached, Member, ReaderSink, Refused, Wait};
 
 pub(in crate::sse) enum SeatState {
     Ended,
@@ -46,21 +45,21 @@ pub(in crate::sse) struct Place {
 }
 
 pub(in crate::sse) struct Seat {
-    permit: Permit,
+    pub(super) permit: Permit,
     /// The connection, with the framing that it needs, while the hub writes to it.
-    outlet: Option<(Outlet, bool)>,
-    source: Source,
-    coding: Coding,
+    pub(super) outlet: Option<(Outlet, bool)>,
+    pub(super) source: Source,
+    pub(super) coding: Coding,
     gap: Option<Bytes>,
-    ending: Arc<EndSignal>,
+    pub(super) ending: Arc<EndSignal>,
     /// When it has reached its age.
-    ages: Option<Instant>,
+    pub(super) ages: Option<Instant>,
     /// Position at which the stream ends, once it is ending.
     end: Option<u64>,
     member: Option<Member>,
 }
 
-enum Source {
+pub(super) enum Source {
     Ring(Cursor),
     ReplayCursor(Box<ReplayCursor>),
 }
@@ -238,7 +237,7 @@ impl Seat {
         }
     }
 
-    /// Returns the place of the reader, for the process that takes the place of this one.
+    /// Returns the place of the reader, for another process; `None` if it stays.
     fn place(&self) -> Option<Place> {
         let Source::Ring(cursor) = &self.source else { return None };
         let shared = &self.permit.0;
@@ -325,68 +324,6 @@ impl Seat {
                 Wait::Elsewhere => *member = None,
             }
         }
-    }
-}
-
-impl ReaderSink for Seat {
-    fn send(&mut self, frames: &mut Frames) -> Outcome {
-        let Self { permit: Permit(shared), source: Source::Ring(cursor), coding, .. } = self else {
-            return Outcome::Returns;
-        };
-        let Some((outlet, chunked)) = &self.outlet else { return Outcome::Returns };
-        if self.ending.is_set() || shared.is_ending() {
-            return Outcome::Returns;
-        }
-        // Events that are sent during the pass are left to the next pass, so that no reader delays the others.
-        let (head, mut outcome) = (shared.head(), Outcome::Idle);
-        while cursor.next < head {
-            let sent = match shared.read_shared(cursor, coding.coder(), frames) {
-                Read::Events(()) => {
-                    let frame = frames.of(coding.coder().form());
-                    if frame.piece.bytes.is_empty() {
-                        // The framing has left all of them out.
-                        continue;
-                    }
-                    coding.add(&frame.piece);
-                    outlet.send(frame.bytes(*chunked))
-                }
-                Read::Gap(missed) => {
-                    let gap = coding.own(missed.encode());
-                    outlet.send(&if *chunked && !gap.is_empty() { sinks::chunk(&gap) } else { gap })
-                }
-                Read::TooSlow => return Outcome::Returns,
-                Read::Nothing => break,
-            };
-            if sent != Sent::All {
-                return Outcome::Returns;
-            }
-            outcome = Outcome::Sent;
-        }
-        outcome
-    }
-
-    fn send_comment(&mut self, frames: &mut Frames) -> Outcome {
-        let Some((outlet, chunked)) = &self.outlet else { return Outcome::Returns };
-        let (frame, comment) = (frames.of(self.coding.coder().form()), self.coding.comment());
-        if comment.bytes.is_empty() {
-            return Outcome::Idle;
-        }
-        frame.set(u64::MAX, u64::MAX, comment.clone());
-        self.coding.add(&comment);
-        match outlet.send(frame.bytes(*chunked)) {
-            Sent::All => Outcome::Sent,
-            Sent::Waits | Sent::Failed => Outcome::Returns,
-        }
-    }
-
-    fn is_current(&self) -> bool {
-        let Source::Ring(cursor) = &self.source else { return false };
-        let shared = &self.permit.0;
-        cursor.next >= shared.head() && !self.ending.is_set() && !shared.is_ending()
-    }
-
-    fn is_aged(&self, now: Instant) -> bool {
-        self.ages.is_some_and(|at| at <= now)
     }
 }
 

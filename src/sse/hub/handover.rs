@@ -25,6 +25,7 @@ const GZIP: u8 = 4;
 
 /// An event on its way to the hub of another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "the process that receives an event makes it anew")]
 pub struct HandedEvent {
     /// The id that readers see.
     pub id: String,

@@ -4,7 +4,7 @@
 //! 1. The ring changes only under the lock of `state`; `head` is updated before the lock is released, and readers are
 //!    woken after.
 //! 2. While a lock is held, no waker is called, and no method of a log except `order`.
-//! 3. A subscriber counts in `seats` from its admission until its [`Permit`] drops.
+//! 3. A subscriber counts in `seats` from its admission until its [`Permit`](super::permit::Permit) drops.
 
 use std::cmp;
 use std::hash::{BuildHasher, RandomState};
@@ -18,7 +18,7 @@ use super::keeper::Keeper;
 use super::ring::{Name, ResumePlace, Ring};
 use super::state::{Config, Cursor, Found, HubState, LagPolicy, Read};
 use crate::counters::{Counter, count};
-use crate::sse::error::{SendError, SubscribeError};
+use crate::sse::error::SendError;
 use crate::sse::event::{Coder, Deflater, Event, EventId, Gap, Piece, check_id, finish};
 use crate::sse::stats::HubStats;
 use crate::sse::wake::{Frames, Groups};
@@ -230,20 +230,6 @@ impl HubShared {
         self.groups.wake();
     }
 
-    pub(in crate::sse) fn enter(self: &Arc<Self>) -> Result<Permit, SubscribeError> {
-        if self.is_closed() {
-            return Err(SubscribeError::Closed);
-        }
-        let permit = |seats: usize| (seats < self.config.subscribers).then_some(seats + 1);
-        match self.seats.fetch_update(Ordering::AcqRel, Ordering::Relaxed, permit) {
-            Ok(_) => Ok(Permit(Arc::clone(self))),
-            Err(_) => {
-                self.state().stats.refused += 1;
-                Err(SubscribeError::Full)
-            }
-        }
-    }
-
     /// Returns the start of a reader behind the event with the id `last`, or at the next event.
     pub(in crate::sse) fn begin(&self, last: Option<&str>) -> Start {
         let mut state = self.state();
@@ -393,17 +379,5 @@ impl HubShared {
         let compressed = self.deflater.as_ref().map_or(0, |deflater| deflater.events());
         let ring_bytes = state.ring.bytes();
         HubStats { subscribers, direct, delivered, compressed, ring_events: length, ring_bytes, ..state.stats }
-    }
-}
-
-#[derive(Debug)]
-pub(in crate::sse) struct Permit(pub(in crate::sse) Arc<HubShared>);
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let seats = self.0.seats.fetch_sub(1, Ordering::AcqRel);
-        if let Some(keeper) = self.0.keeper.as_ref().filter(|_| seats == 1) {
-            keeper.emptied();
-        }
     }
 }
