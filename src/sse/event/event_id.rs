@@ -45,6 +45,10 @@ impl EventId {
         Self(Id::Given(id))
     }
 
+    pub(in crate::sse) fn is_given(&self) -> bool {
+        matches!(self.0, Id::Given(_))
+    }
+
     pub(in crate::sse) fn by_log() -> Self {
         Self(Id::ByLog)
     }

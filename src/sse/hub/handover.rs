@@ -36,7 +36,7 @@ pub struct HandedEvent {
 }
 
 /// What a hub gives to the hub of another process that takes its place, from [`Hub::hand_over`]. While it exists, the hub
-/// delivers no further events: those that are [sent](Hub::send) come from [`next`](Self::next), behind those of the ring,
+/// delivers no further events: those that are [sent](Hub::send) come from [`next_event`](Self::next_event), behind those of the ring,
 /// and the other process delivers them. So all readers of both processes get all events in one order.
 ///
 /// If it is dropped without [`finish`](Self::finish), the hub goes on, and delivers the events that were sent meanwhile.
@@ -52,7 +52,7 @@ impl Hub {
     /// already.
     ///
     /// Readers leave with their connections when the server drains, see
-    /// [`Server::move_connections`](crate::server::Server::move_connections). A hub with a [log](super::HubBuilder::log) gives
+    /// [`Server::move_connections`](crate::server::Server::move_connections). A hub with a [log](crate::sse::HubBuilder::log) gives
     /// only readers: the other one reads the same log.
     pub fn hand_over(&self) -> Option<HubHandover> {
         let shared = Arc::clone(self.shared());
@@ -105,12 +105,12 @@ impl Hub {
 
     /// Returns the body of a reader that leaves another process, from its [description](Self::describe). It
     /// continues behind the last event that the reader has got, and begins with a comment if the hub
-    /// [keeps connections alive](super::HubBuilder::keep_alive).
+    /// [keeps connections alive](crate::sse::HubBuilder::keep_alive).
     ///
     /// # Errors
     ///
     /// `ErrorKind::InvalidData` if the description is of a version that this crate does not know, or the reader needs
-    /// compression that this hub does not have; as [`SubscribeError`](super::SubscribeError) if the hub is full or closed.
+    /// compression that this hub does not have; as [`SubscribeError`](crate::sse::SubscribeError) if the hub is full or closed.
     /// The reader has to reconnect.
     pub fn resume(&self, description: &[u8]) -> io::Result<ResumedBody> {
         let (place, framing) =
