@@ -59,7 +59,8 @@ async fn run(
         async { Ok::<Response<EventBody>, Infallible>(answer) }
     });
     loop {
-        let server = serve(listener.clone(), service.clone()).limits(Limits::default().per_address(10_000));
+        let server = serve(listener.clone(), service.clone())
+            .limits(Limits::default().per_address(10_000).drain_spread(Duration::ZERO));
         let server = server.move_connections(listener.give());
         let drained = server.drain(serving.successor(), DEADLINE).await?;
         if let Ok(given) = serving.finish().await {
