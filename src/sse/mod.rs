@@ -49,6 +49,6 @@ pub use event::{Event, EventParts};
 pub use hub::FramedHub;
 pub use hub::Hub;
 pub use hub::HubBuilder;
-pub use hub::{HandedEvent, HubHandover};
+pub use hub::{HandedEvent, HubEvents, HubHandover};
 pub use ring::LagPolicy;
 pub use stats::HubStats;

@@ -1,12 +1,15 @@
 //! Adopts the connections and the events of the process before.
 
+use std::future::pending;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use millstream::body::ResumedBody;
-use millstream::sse::HandedEvent;
+use millstream::sse::{HandedEvent, HubEvents};
+use tokio::net::UnixStream;
 
-use crate::hubs::NamedHub;
+use crate::hubs::{NamedHub, OwnEvents};
 use crate::link::{Link, unexpected};
 use crate::listener::Adopted;
 use crate::log;
@@ -25,20 +28,23 @@ pub(crate) struct Adoption {
 
 impl Adoption {
     /// Says that this process is ready, and receives the events of the hubs that precede those of this process. Returns
-    /// `false` if the other process has died since: this one has its listeners, and serves without its events.
-    pub(crate) async fn begin(&self) -> io::Result<bool> {
+    /// the events that follow them. `None` if the other process has died since: this one has its listeners, and serves
+    /// without its events.
+    pub(crate) async fn begin(&self) -> io::Result<Option<OwnEvents>> {
         let names = self.hubs.iter().map(|hub| hub.name.clone()).collect();
-        self.link.send(&Record::Ready(names), &[]).await?;
+        let (ours, theirs) = UnixStream::pair()?;
+        self.link.send(&Record::Ready(names), &[theirs.as_fd()]).await?;
         match self.receive_rings().await {
             Err(e) if matches!(e.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
                 log::ended_early(&e);
-                Ok(false)
+                Ok(None)
             }
-            received => received.map(|()| true),
+            received => Ok(Some(OwnEvents { link: Link::new(ours)?, hubs: received? })),
         }
     }
 
-    async fn receive_rings(&self) -> io::Result<()> {
+    async fn receive_rings(&self) -> io::Result<Vec<(u16, HubEvents)>> {
+        let mut own = Vec::new();
         let mut rings: Vec<Vec<HandedEvent>> = self.hubs.iter().map(|_| Vec::new()).collect();
         loop {
             match self.link.answer().await? {
@@ -47,18 +53,30 @@ impl Adoption {
                 }
                 (Record::Prepend(hub, before), _) => {
                     let events = rings.get_mut(usize::from(hub)).map(std::mem::take).ok_or_else(no_hub)?;
-                    self.hub(hub)?.hub.prepend(&before, events)?;
+                    let NamedHub { hub: ours, .. } = self.hub(hub)?;
+                    ours.prepend(&before, events)?;
+                    own.extend(ours.own_events().map(|events| (hub, events)));
                 }
-                (Record::Serve, _) => return Ok(()),
+                (Record::Serve, _) => return Ok(own),
                 (other, _) => return Err(unexpected(&other)),
             }
         }
     }
 
-    /// Passes the connections that arrive to the queues of the listeners, and the events to the hubs.
-    pub(crate) async fn run(self) {
+    /// Passes the connections that arrive to the queues of the listeners, and the events to the hubs. Sends the `own` ones
+    /// meanwhile.
+    pub(crate) async fn run(self, own: OwnEvents) {
         let mut connections = 0;
-        let ended = self.receive_all(&mut connections).await;
+        let send = async {
+            if let Err(error) = own.send().await {
+                log::no_events_back(&error);
+            }
+            pending().await
+        };
+        let ended = tokio::select! {
+            ended = self.receive_all(&mut connections) => ended,
+            ended = send => ended,
+        };
         log::adopted(connections);
         if let Err(error) = ended {
             log::ended_early(&error);

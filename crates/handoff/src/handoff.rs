@@ -253,7 +253,8 @@ impl Handoff {
                 let failed = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
                 let queues = names.iter().map(|name| claimed(name).map(|named| Arc::clone(&named.adopted))).collect();
                 let adoption = Adoption { link, queues, hubs: hubs.clone() };
-                (control.into(), adoption.begin().await.map_err(failed)?.then_some(adoption), names)
+                let own = adoption.begin().await.map_err(failed)?;
+                (control.into(), own.map(|own| (adoption, own)), names)
             }
             // Only this user may connect, and hand over what it likes.
             None => {
@@ -268,8 +269,8 @@ impl Handoff {
             stored.map(|named| Ok((named.name.clone(), named.socket.try_clone()?))).collect::<io::Result<_>>()?;
         let (ends, adopted) = watch::channel(());
         tokio::spawn(async move {
-            if let Some(adoption) = adoption {
-                adoption.run().await;
+            if let Some((adoption, own)) = adoption {
+                adoption.run(own).await;
             }
             // Until then the other process may be the one that goes on.
             keep(stored, left).await;

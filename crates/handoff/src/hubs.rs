@@ -1,12 +1,11 @@
 //! The hubs of a process, and what the next process gets of them.
 
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::task::Poll;
 
 use millstream::body::{MovedBody, ResumedBody};
-use millstream::sse::{Hub, HubHandover};
+use millstream::sse::{HandedEvent, Hub, HubEvents, HubHandover};
 
 use crate::link::Link;
 use crate::record::Record;
@@ -68,8 +67,8 @@ impl LeavingHubs {
 
     /// Sends the events that the hubs have, the oldest first. They precede those of the next process.
     pub(crate) async fn send_rings(&mut self, link: &Link) -> io::Result<()> {
-        self.send_events(link).await?;
-        for hub in self.0.iter().filter(|hub| hub.has_ring) {
+        for hub in self.0.iter_mut().filter(|hub| hub.has_ring) {
+            send_events(link, hub.theirs, || hub.handover.ring_event()).await?;
             link.send(&Record::Prepend(hub.theirs, hub.handover.before().to_owned()), &[]).await?;
         }
         link.send(&Record::Serve, &[]).await
@@ -78,34 +77,21 @@ impl LeavingHubs {
     /// Sends the events that the hubs have accepted since.
     pub(crate) async fn send_events(&mut self, link: &Link) -> io::Result<()> {
         for hub in &mut self.0 {
-            loop {
-                let (mut events, mut bytes) = (Vec::new(), 0);
-                while bytes < EVENTS
-                    && let Some(event) = hub.handover.next_event()
-                {
-                    bytes += event.bytes.len();
-                    events.push(event);
-                }
-                if events.is_empty() {
-                    break;
-                }
-                link.send(&Record::Events(hub.theirs, events), &[]).await?;
-            }
+            send_events(link, hub.theirs, || hub.handover.next_event()).await?;
         }
         Ok(())
     }
 
     /// Waits until a hub has accepted an event. Dropping the future loses none.
     pub(crate) async fn changed(&self) {
-        let mut waits: Vec<_> = self.0.iter().map(|hub| Box::pin(hub.handover.changed())).collect();
-        if waits.is_empty() {
-            return pending().await;
-        }
-        let any = poll_fn(|cx| match waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        });
-        pin!(any).await;
+        any(self.0.iter().map(|hub| hub.handover.changed())).await;
+    }
+
+    /// Delivers events of the next process.
+    pub(crate) fn deliver(&self, theirs: u16, events: Vec<HandedEvent>) -> io::Result<()> {
+        let hub = self.0.iter().find(|hub| hub.theirs == theirs && hub.has_ring);
+        let hub = hub.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "events of a hub without a place here"))?;
+        events.into_iter().try_for_each(|event| hub.handover.deliver(event))
     }
 
     /// Returns the number of a hub of this process in the next one.
@@ -122,4 +108,53 @@ impl LeavingHubs {
     pub(crate) fn finish(self) {
         self.0.into_iter().for_each(|hub| hub.handover.finish());
     }
+}
+
+/// The events of hubs of this process, for the readers that are still at the process before.
+#[derive(Debug)]
+pub(crate) struct OwnEvents {
+    pub(crate) link: Link,
+    pub(crate) hubs: Vec<(u16, HubEvents)>,
+}
+
+impl OwnEvents {
+    /// Sends the events until the process before does not take them.
+    pub(crate) async fn send(mut self) -> io::Result<()> {
+        loop {
+            for (number, events) in &mut self.hubs {
+                send_events(&self.link, *number, || events.next_event()).await?;
+            }
+            any(self.hubs.iter().map(|(_, events)| events.changed())).await;
+        }
+    }
+}
+
+async fn send_events(
+    link: &Link,
+    hub: u16,
+    mut next: impl FnMut() -> io::Result<Option<HandedEvent>>,
+) -> io::Result<()> {
+    loop {
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        while bytes < EVENTS
+            && let Some(event) = next()?
+        {
+            bytes += event.bytes.len();
+            events.push(event);
+        }
+        if events.is_empty() {
+            return Ok(());
+        }
+        link.send(&Record::Events(hub, events), &[]).await?;
+    }
+}
+
+/// Waits for one of these, if there are any.
+async fn any(waits: impl Iterator<Item = impl Future<Output = ()>>) {
+    let mut waits: Vec<_> = waits.map(Box::pin).collect();
+    let any = poll_fn(|cx| match waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    });
+    any.await;
 }

@@ -32,6 +32,13 @@ impl Link {
         Ok(Self(stream))
     }
 
+    /// Takes a socket of the other process.
+    pub(crate) fn from_fd(socket: OwnedFd) -> io::Result<Self> {
+        let stream = std::os::unix::net::UnixStream::from(socket);
+        stream.set_nonblocking(true)?;
+        Self::new(UnixStream::from_std(stream)?)
+    }
+
     /// Sends a record with descriptors.
     pub(crate) async fn send(&self, record: &Record, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let (bytes, mut sent) = (record.encode(fds.len())?, 0);

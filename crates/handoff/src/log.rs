@@ -21,6 +21,12 @@ pub(crate) fn reader_lost(error: &io::Error) {
     let _ = error;
 }
 
+pub(crate) fn no_events_back(error: &io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "millstream", error = error as &dyn std::error::Error, "readers that stay get no further events, and have to reconnect");
+    let _ = error;
+}
+
 pub(crate) fn ended_early(error: &io::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "millstream", error = error as &dyn std::error::Error, "the process before ended while it gave its connections");

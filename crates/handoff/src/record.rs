@@ -7,7 +7,7 @@
 //!   Hello, the versions it knows ──────────────▶
 //!                     ◀────────────── Listeners, their names and sockets; the control socket is the last one
 //!                                     Refused, why
-//!   Ready, the names of its hubs ──────────────▶ accepts no further connection, and drains
+//!   Ready, the names of its hubs, and a socket ▶ accepts no further connection, and drains
 //!                     ◀────────────── Events of a hub, several times, and Prepend, for each hub
 //!                     ◀────────────── Serve
 //!                     ◀────────────── Connections of one listener, idle or of readers of hubs ┐
@@ -16,6 +16,9 @@
 //!                     ◀────────────── Events that were sent late, at any time between them
 //!                     ◀────────────── Done
 //!   Taken ─────────────────────────────────────▶ ends
+//!
+//!   over the socket of Ready, since Serve:
+//!   Events of its own, and late ones ──────────▶ for the readers that are still there
 //! ```
 //!
 //! Each process goes on if the other one ends before the last record. Sockets that were sent are the successor's after `Yours`, or when the connection ends behind `Taken`: the process
@@ -170,6 +173,7 @@ impl Record {
         // Descriptors that no one expects would stay open.
         let fits = match &record {
             Self::Listeners(names) => head.fds == names.len() + 1,
+            Self::Ready(_) => head.fds == 1,
             Self::Connections(_, readers) => head.fds > 0 && head.fds == readers.len(),
             _ => head.fds == 0,
         };

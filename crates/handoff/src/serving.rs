@@ -1,13 +1,16 @@
 //! A process that serves: waits for the next one, and gives it what it has.
 
 use std::fmt;
+use std::future::pending;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use millstream::body::MovedBody;
+use millstream::sse::HandedEvent;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinHandle;
@@ -76,10 +79,10 @@ impl Serving {
     pub fn successor(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let inner = Arc::clone(&self.0);
         async move {
-            let (link, hubs) = inner.ready_one().await;
-            // From here on the next process delivers the events of the hubs.
+            let (link, hubs, back) = inner.ready_one().await;
+            // From here on the next process delivers the events of the hubs, and sends them back.
             let hubs = LeavingHubs::begin(&inner.hubs, &hubs);
-            let giving = tokio::spawn(give(Arc::clone(&inner), Successor { link, hubs }));
+            let giving = tokio::spawn(give(Arc::clone(&inner), Successor { link, back, hubs }));
             *inner.giving.lock().unwrap_or_else(PoisonError::into_inner) = Some(giving);
         }
     }
@@ -111,8 +114,8 @@ impl Serving {
 }
 
 impl ServingInner {
-    /// Returns the connection of a process that is ready, and the names of its hubs.
-    async fn ready_one(&self) -> (Link, Vec<String>) {
+    /// Returns the connection of a process that is ready, the names of its hubs, and the connection for their events.
+    async fn ready_one(&self) -> (Link, Vec<String>, Link) {
         loop {
             let stream = self.accept().await;
             // The process before serves again if this one ends before that has given everything.
@@ -144,7 +147,7 @@ impl ServingInner {
     }
 
     /// Gives a process the listeners, and waits until it is ready.
-    async fn greet(&self, stream: UnixStream) -> io::Result<(Link, Vec<String>)> {
+    async fn greet(&self, stream: UnixStream) -> io::Result<(Link, Vec<String>, Link)> {
         let link = Link::new(stream)?;
         match link.answer().await? {
             (Record::Hello(low, high), _) if (low..=high).contains(&VERSION) => {}
@@ -164,7 +167,10 @@ impl ServingInner {
                 // First, so that a process that has ended does not count as starting.
                 biased;
                 record = link.receive() => return match record? {
-                    Some((Record::Ready(hubs), _)) => Ok((link, hubs)),
+                    Some((Record::Ready(hubs), sockets)) => {
+                        let back = sockets.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
+                        Ok((link, hubs, Link::from_fd(back)?))
+                    }
                     Some((other, _)) => Err(unexpected(&other)),
                     None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process ended before it was ready")),
                 },
@@ -183,6 +189,8 @@ fn refuse(stream: UnixStream, why: &str) {
 /// A process that is ready to take the place of this one.
 struct Successor {
     link: Link,
+    /// Its events come from there.
+    back: Link,
     hubs: LeavingHubs,
 }
 
@@ -194,89 +202,113 @@ struct Leaver {
 }
 
 /// Gives the connections that come from the server to the next process. Returns their number.
-async fn give(inner: Arc<ServingInner>, successor: Successor) -> io::Result<usize> {
-    let (mut successor, mut moved) = (Ok(successor), 0);
-    if let Ok(next) = &mut successor
-        && let Err(error) = next.hubs.send_rings(&next.link).await
-    {
-        successor = Err(error);
-    }
-    loop {
-        let batch = match &mut successor {
-            Err(_) => inner.batch().await,
-            Ok(next) => {
-                let batch = tokio::select! {
-                    biased;
-                    batch = inner.batch() => Some(batch),
-                    () = next.hubs.changed() => None,
-                };
-                // Before the readers that may have got them, and at the end.
-                let ends = matches!(batch, Some(None));
-                if ends {
-                    next.hubs.seal();
-                }
-                if let Err(error) = next.hubs.send_events(&next.link).await {
-                    successor = Err(error);
-                }
-                match batch {
-                    Some(batch) => batch,
-                    None => continue,
-                }
-            }
-        };
-        let Some(batch) = batch else { break };
-        let given = match &successor {
-            Ok(next) => next.give(&batch).await,
-            Err(_) => Ok(false),
-        };
-        match given {
-            Ok(true) => {
-                moved += batch.len();
-                continue;
-            }
-            Ok(false) => {}
+async fn give(inner: Arc<ServingInner>, mut successor: Successor) -> io::Result<usize> {
+    match successor.give_all(&inner).await {
+        Ok(moved) => successor.end().await.map(|()| moved),
+        Err((error, mut batch)) => {
             // The hubs go on before their readers return.
-            Err(error) => successor = Err(error),
+            drop(successor);
+            loop {
+                batch.into_iter().for_each(|leaver| inner.take_back(leaver));
+                match inner.batch().await {
+                    Some(next) => batch = next,
+                    None => return Err(error),
+                }
+            }
         }
-        batch.into_iter().for_each(|leaver| inner.take_back(leaver));
     }
-    let Successor { link, hubs } = successor?;
-    // Without an answer the next process may have ended, and nobody serves.
-    link.send(&Record::Done, &[]).await?;
-    match link.answer().await? {
-        (Record::Taken, _) => hubs.finish(),
-        (other, _) => return Err(unexpected(&other)),
-    }
-    Ok(moved)
 }
 
 impl Successor {
-    /// Gives connections. Returns `false` if the process has no such listener.
+    /// Gives the connections until the server has drained.
     ///
     /// # Errors
     ///
-    /// The process has not taken them, and they are still this one's.
-    async fn give(&self, batch: &[Leaver]) -> io::Result<bool> {
-        let Self { link, hubs } = self;
-        let sockets: Vec<BorrowedFd<'_>> = batch.iter().map(|leaver| leaver.socket.as_fd()).collect();
-        let reader = |reader: &Reader| hubs.theirs(reader.hub).map(|hub| (hub, reader.description.clone()));
-        let readers = batch.iter().map(|leaver| leaver.reader.as_ref().and_then(reader)).collect();
-        let taken = async {
-            link.send(&Record::Connections(batch[0].listener, readers), &sockets).await?;
-            match link.answer().await? {
-                (Record::Taken, _) => Ok(true),
-                (Record::Refused(_), _) => Ok(false),
-                (other, _) => Err(unexpected(&other)),
+    /// The process has failed. It has not taken this batch.
+    async fn give_all(&mut self, inner: &ServingInner) -> Result<usize, (io::Error, Vec<Leaver>)> {
+        let Self { link, back, hubs } = self;
+        let (back, mut moved) = (&*back, 0);
+        let mut returning = pin!(returned(back, true));
+        hubs.send_rings(link).await.map_err(|error| (error, Vec::new()))?;
+        loop {
+            let batch = tokio::select! {
+                batch = inner.batch() => batch,
+                () = hubs.changed() => Some(Vec::new()),
+                events = &mut returning => {
+                    let delivered = events.and_then(|(hub, events)| hubs.deliver(hub, events));
+                    returning.set(returned(back, delivered.is_ok()));
+                    if let Err(error) = delivered {
+                        log::no_events_back(&error);
+                    }
+                    continue;
+                }
+            };
+            let Some(batch) = batch else { return Ok(moved) };
+            // Before the readers that may have got them.
+            if let Err(error) = hubs.send_events(link).await {
+                return Err((error, batch));
             }
-        };
-        match taken.await {
-            Ok(true) => link.send(&Record::Yours, &[]).await.map(|()| true),
-            Ok(false) => Ok(false),
-            Err(error) => {
-                // It may take them late. A process that has ended does not hear it.
-                let _ = link.send(&Record::Keeps, &[]).await;
-                Err(error)
+            if batch.is_empty() {
+                continue;
             }
+            match give_batch(link, hubs, &batch).await {
+                Ok(true) => moved += batch.len(),
+                Ok(false) => batch.into_iter().for_each(|leaver| inner.take_back(leaver)),
+                Err(error) => return Err((error, batch)),
+            }
+        }
+    }
+
+    /// Gives the last events, and ends the hubs.
+    async fn end(mut self) -> io::Result<()> {
+        self.hubs.seal();
+        self.hubs.send_events(&self.link).await?;
+        // Without an answer the next process may have ended, and nobody serves.
+        self.link.send(&Record::Done, &[]).await?;
+        match self.link.answer().await? {
+            (Record::Taken, _) => self.hubs.finish(),
+            (other, _) => return Err(unexpected(&other)),
+        }
+        Ok(())
+    }
+}
+
+/// Receives events of the next process, unless it sends no more.
+async fn returned(back: &Link, is_open: bool) -> io::Result<(u16, Vec<HandedEvent>)> {
+    if !is_open {
+        return pending().await;
+    }
+    match back.receive().await? {
+        Some((Record::Events(hub, events), _)) => Ok((hub, events)),
+        Some((other, _)) => Err(unexpected(&other)),
+        None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the next process sends no further events")),
+    }
+}
+
+/// Gives connections. Returns `false` if the process has no such listener.
+///
+/// # Errors
+///
+/// The process has not taken them, and they are still this one's.
+async fn give_batch(link: &Link, hubs: &LeavingHubs, batch: &[Leaver]) -> io::Result<bool> {
+    let sockets: Vec<BorrowedFd<'_>> = batch.iter().map(|leaver| leaver.socket.as_fd()).collect();
+    let reader = |reader: &Reader| hubs.theirs(reader.hub).map(|hub| (hub, reader.description.clone()));
+    let readers = batch.iter().map(|leaver| leaver.reader.as_ref().and_then(reader)).collect();
+    let taken = async {
+        link.send(&Record::Connections(batch[0].listener, readers), &sockets).await?;
+        match link.answer().await? {
+            (Record::Taken, _) => Ok(true),
+            (Record::Refused(_), _) => Ok(false),
+            (other, _) => Err(unexpected(&other)),
+        }
+    };
+    match taken.await {
+        Ok(true) => link.send(&Record::Yours, &[]).await.map(|()| true),
+        Ok(false) => Ok(false),
+        Err(error) => {
+            // It may take them late. A process that has ended does not hear it.
+            let _ = link.send(&Record::Keeps, &[]).await;
+            Err(error)
         }
     }
 }

@@ -35,16 +35,25 @@ pub struct HandedEvent {
     pub age: Duration,
 }
 
-/// What a hub gives to the hub of another process that takes its place, from [`Hub::hand_over`]. While it exists, the hub
-/// delivers no further events: those that are [sent](Hub::send) come from [`next_event`](Self::next_event), behind those of the ring,
-/// and the other process delivers them. So all readers of both processes get all events in one order.
+/// What a hub gives to the hub of another process that takes its place, from [`Hub::hand_over`]: the events of its
+/// [ring](Self::ring_event), for [`Hub::prepend`]. While it exists, events that are [sent](Hub::send) come from
+/// [`next_event`](Self::next_event), for [`Hub::import`]: the other process delivers them first. [`deliver`](Self::deliver) brings them back, and with them those that were sent there, to the readers
+/// that have not left yet. So all readers of both processes get all events in one order.
 ///
-/// If it is dropped without [`finish`](Self::finish), the hub goes on, and delivers the events that were sent meanwhile.
+/// If it is dropped without [`finish`](Self::finish), the hub goes on, and delivers the events that were sent meanwhile and
+/// did not come back.
 pub struct HubHandover {
-    shared: Arc<HubShared>,
+    events: HubEvents,
     before: String,
-    next: u64,
+    /// The number of the first event behind the ring.
+    end: u64,
     is_finished: bool,
+}
+
+/// The events of a hub one after another, for the hub of another process. From [`Hub::own_events`].
+pub struct HubEvents {
+    shared: Arc<HubShared>,
+    next: u64,
 }
 
 impl Hub {
@@ -58,8 +67,17 @@ impl Hub {
         let shared = Arc::clone(self.shared());
         shared.leave_to_successor().then(|| {
             let (next, before) = shared.oldest();
-            HubHandover { shared, before, next, is_finished: false }
+            let end = shared.head();
+            HubHandover { events: HubEvents::new(shared, next), before, end, is_finished: false }
         })
+    }
+
+    /// Returns the events of this hub from the first one that did not [precede](Self::prepend) its own, for the readers that
+    /// are still at the other process. Needs [`expect_predecessor`](Self::expect_predecessor). `None` if the hub has a log,
+    /// which the other process reads itself.
+    pub fn own_events(&self) -> Option<HubEvents> {
+        let shared = Arc::clone(self.shared());
+        (!self.has_log()).then(|| HubEvents::new(Arc::clone(&shared), shared.first_own()))
     }
 
     /// Prepares this hub for the events of a hub of another process, which [precede](Self::prepend) its own. Call it
@@ -70,7 +88,7 @@ impl Hub {
         self.has_log() || self.shared().expect_predecessor()
     }
 
-    /// Takes the events of the hub of another process, the oldest first: they precede those of this one, and readers may
+    /// Takes the events of the [ring](HubHandover::ring_event) of the hub of another process, the oldest first: they precede those of this one, and readers may
     /// resume at any of them. `before` is [`HubHandover::before`]. Needs [`expect_predecessor`](Self::expect_predecessor).
     ///
     /// # Errors
@@ -82,7 +100,7 @@ impl Hub {
         self.shared().prepend(before, events.into_iter().map(|event| (event.id, event.bytes, event.age)).collect())
     }
 
-    /// Delivers an event that the hub of another process has accepted. Ignores an event that it has.
+    /// Delivers an event that the hub of another process has accepted.
     ///
     /// # Errors
     ///
@@ -125,17 +143,25 @@ impl Hub {
     }
 }
 
-impl HubHandover {
-    /// Returns the id of the event before the first one, for [`Hub::prepend`].
-    pub fn before(&self) -> &str {
-        &self.before
+impl HubEvents {
+    fn new(shared: Arc<HubShared>, next: u64) -> Self {
+        shared.follow(true);
+        Self { shared, next }
     }
 
-    /// Returns the next event, the oldest of the ring first; `None` if there is none now.
-    pub fn next_event(&mut self) -> Option<HandedEvent> {
-        let (id, bytes, age) = self.shared.numbered(self.next).filter(|_| !self.shared.has_log)?;
+    /// Returns the next event; `None` if there is none now.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::NotFound` if the ring no longer has it.
+    pub fn next_event(&mut self) -> io::Result<Option<HandedEvent>> {
+        let next = self.shared.from_number(self.next).filter(|_| !self.shared.has_log);
+        let Some((number, id, bytes, age)) = next else { return Ok(None) };
+        if number > self.next {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the ring of the hub no longer has the next event"));
+        }
         self.next += 1;
-        Some(HandedEvent { id: id.to_string(), bytes, age })
+        Ok(Some(HandedEvent { id: id.to_string(), bytes, age }))
     }
 
     /// Waits until there is a next event.
@@ -149,30 +175,86 @@ impl HubHandover {
             false => self.shared.has_event(self.next).await,
         }
     }
+}
+
+impl Drop for HubEvents {
+    fn drop(&mut self) {
+        self.shared.follow(false);
+    }
+}
+
+impl HubHandover {
+    /// Returns the id of the event before the first one, for [`Hub::prepend`].
+    pub fn before(&self) -> &str {
+        &self.before
+    }
+
+    /// Returns the next event of the ring, the oldest first; `None` behind the last one.
+    ///
+    /// # Errors
+    ///
+    /// As [`HubEvents::next_event`], if events [came back](Self::deliver) before those of the ring were taken.
+    pub fn ring_event(&mut self) -> io::Result<Option<HandedEvent>> {
+        if self.events.next < self.end { self.events.next_event() } else { Ok(None) }
+    }
+
+    /// Returns the next event that was sent since, behind those of the ring; `None` if there is none now.
+    ///
+    /// # Errors
+    ///
+    /// As [`ring_event`](Self::ring_event).
+    pub fn next_event(&mut self) -> io::Result<Option<HandedEvent>> {
+        self.events.next_event()
+    }
+
+    /// Waits until there is a next event.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn changed(&self) {
+        self.events.changed().await;
+    }
+
+    /// Delivers an event of the other hub, which has the place of this one: one of its [own](Hub::own_events), or one of this hub that comes
+    /// back. Readers that leave later continue behind it.
+    ///
+    /// # Errors
+    ///
+    /// `ErrorKind::InvalidData` if the id is not valid.
+    pub fn deliver(&self, event: HandedEvent) -> io::Result<()> {
+        self.events.shared.deliver_back(&event.id, event.bytes)
+    }
 
     /// Lets [`Hub::send`] fail from now on, so that no event follows those of [`next_event`](Self::next_event).
     pub fn seal(&self) {
-        self.shared.seal();
+        self.events.shared.seal();
     }
 
     /// Ends the hub: the other process has everything.
     pub fn finish(mut self) {
         self.is_finished = true;
-        self.shared.close();
+        self.events.shared.close();
     }
 }
 
 impl Drop for HubHandover {
     fn drop(&mut self) {
         if !self.is_finished {
-            self.shared.stay();
+            self.events.shared.stay();
         }
+    }
+}
+
+impl fmt::Debug for HubEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HubEvents").field("next", &self.next).finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for HubHandover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HubHandover").field("before", &self.before).field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("HubHandover").field("before", &self.before).field("events", &self.events).finish_non_exhaustive()
     }
 }
 

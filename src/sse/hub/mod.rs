@@ -15,5 +15,5 @@ mod request;
 
 pub use builder::HubBuilder;
 pub use framed::FramedHub;
-pub use handover::{HandedEvent, HubHandover};
+pub use handover::{HandedEvent, HubEvents, HubHandover};
 pub use hub::Hub;

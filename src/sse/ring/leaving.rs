@@ -1,8 +1,8 @@
-//! A hub whose place another process takes. It accepts events, which the other process delivers; its ring and its readers
-//! stay as they are.
+//! A hub whose place another process takes. It accepts events, which the other process delivers first, and delivers those
+//! that come back, in the order of the other process.
 
+use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::ring::Name;
 use super::shared::HubShared;
-use super::state::{Cursor, Leaving};
+use super::state::{Cursor, HubState, Leaving};
 use crate::sse::event::{EventId, check_id};
 use crate::sync::atomic::Ordering;
 
@@ -22,7 +22,8 @@ impl HubShared {
     pub(in crate::sse) fn leave_to_successor(&self) -> bool {
         let mut state = self.state();
         let is_first = state.leaving.is_none();
-        state.leaving.get_or_insert_default();
+        let first = state.ring.head();
+        state.leaving.get_or_insert_with(|| Leaving { late: VecDeque::new(), first, is_sealed: false });
         is_first
     }
 
@@ -33,15 +34,44 @@ impl HubShared {
         }
     }
 
-    /// Goes on: the events since then are delivered here.
+    /// Goes on: the events since then that the other process has not delivered are delivered here.
     pub(in crate::sse) fn stay(&self) {
         let mut state = self.state();
-        let Leaving { late, .. } = state.leaving.take().unwrap_or_default();
-        for (bytes, name) in late {
+        let Some(Leaving { late, first, .. }) = state.leaving.take() else { return };
+        for ((bytes, name), number) in late.into_iter().zip(first..) {
+            let name = match name {
+                // Events of the other process are before it: it keeps its id, which is not that of its place.
+                Name::Numbered if number != state.ring.head() => Name::Given(state.ring.numbered(number).to_string().into()),
+                name => name,
+            };
             self.push(&mut state, bytes, name);
         }
         drop(state);
         self.groups.wake();
+    }
+
+    /// Delivers an event of the hub that takes the place of this one, to the readers that are still here.
+    pub(in crate::sse) fn deliver_back(&self, id: &str, bytes: Bytes) -> io::Result<()> {
+        check_id(id).map_err(invalid)?;
+        let mut state = self.state();
+        let HubState { ring, leaving: Some(leaving), .. } = &mut *state else { return Ok(()) };
+        if leaving.late.front().is_some_and(|(_, name)| ring.id(name, leaving.first).to_string() == id) {
+            leaving.late.pop_front();
+            leaving.first += 1;
+        }
+        self.push_here(&mut state, bytes, Name::Given(id.into()));
+        drop(state);
+        self.groups.wake();
+        Ok(())
+    }
+
+    /// Notifies of each event from now on, or no longer.
+    pub(in crate::sse) fn follow(&self, begins: bool) {
+        let mut state = self.state();
+        match begins {
+            true => state.followers += 1,
+            false => state.followers -= 1,
+        }
     }
 
     /// Returns the id of the event before the next one of a reader, if the hub leaves.
@@ -59,28 +89,32 @@ impl HubShared {
         (base, state.ring.id_before(base).map(|id| id.to_string()).unwrap_or_default())
     }
 
-    /// Returns the event `number`, its id and its age. The events since the hub leaves follow those of the ring.
-    pub(in crate::sse) fn numbered(&self, number: u64) -> Option<(EventId, Bytes, Duration)> {
-        let state = self.state();
-        let head = state.ring.head();
-        if number < head {
-            return state.ring.event(number);
-        }
-        let (bytes, name) = state.leaving.as_ref()?.late.get(usize::try_from(number - head).ok()?)?;
-        let id = match name {
-            Name::Given(id) => EventId::given(Arc::clone(id)),
-            Name::Numbered | Name::Gap => state.ring.numbered(number),
-        };
-        Some((id, bytes.clone(), Duration::ZERO))
+    /// Returns the number of the first event that is not another hub's.
+    pub(in crate::sse) fn first_own(&self) -> u64 {
+        FIRST
     }
 
-    /// Waits until the hub, which leaves, has the event `number`.
+    /// Returns the first event that the hub has from the one with this `number` on: its number, its id and its age. The
+    /// events since the hub leaves follow those of the ring.
+    pub(in crate::sse) fn from_number(&self, number: u64) -> Option<(u64, EventId, Bytes, Duration)> {
+        let state = self.state();
+        let ring = &state.ring;
+        let late = state.leaving.as_ref().filter(|leaving| number >= leaving.first);
+        let Some(Leaving { late, first, .. }) = late else {
+            let number = number.max(ring.base());
+            return ring.event(number).map(|(id, bytes, age)| (number, id, bytes, age));
+        };
+        let (bytes, name) = late.get(usize::try_from(number - first).ok()?)?;
+        Some((number, ring.id(name, number), bytes.clone(), Duration::ZERO))
+    }
+
+    /// Waits until the hub has the event `number`.
     pub(in crate::sse) async fn has_event(&self, number: u64) {
         loop {
             let mut changed = std::pin::pin!(self.room.notified());
             // Registered before the check, so that no notification is missed.
             changed.as_mut().enable();
-            if self.numbered(number).is_some() {
+            if self.from_number(number).is_some() {
                 return;
             }
             changed.await;
@@ -115,10 +149,10 @@ impl HubShared {
         Ok(())
     }
 
-    /// Adds an event of another hub, with its id, unless it is there already.
+    /// Adds an event of another hub, with its id.
     pub(in crate::sse) fn import(&self, id: &str, bytes: Bytes) -> io::Result<()> {
         check_id(id).map_err(invalid)?;
-        if self.state().ring.has(id) { Ok(()) } else { Ok(self.deliver_encoded(id, bytes)?) }
+        Ok(self.deliver_encoded(id, bytes)?)
     }
 }
 

@@ -124,11 +124,6 @@ impl Ring {
         self.base = first;
     }
 
-    /// Returns whether an event has this given id.
-    pub(super) fn has(&self, id: &str) -> bool {
-        self.index.contains_key(id)
-    }
-
     pub(super) fn set_floor(&mut self, id: Option<Arc<str>>) {
         self.floor = id;
     }
@@ -158,12 +153,12 @@ impl Ring {
     pub(super) fn event(&self, number: u64) -> Option<(EventId, Bytes, Duration)> {
         let at = usize::try_from(number.checked_sub(self.base)?).ok()?;
         let Entry { bytes, name, at, .. } = self.entries.get(at)?;
-        let id = match name {
-            Name::Given(id) => EventId::given(Arc::clone(id)),
-            Name::Numbered => EventId::numbered(self.epoch, number),
-            Name::Gap => return None,
-        };
-        Some((id, bytes.clone(), at.elapsed()))
+        (!matches!(name, Name::Gap)).then(|| (self.id(name, number), bytes.clone(), at.elapsed()))
+    }
+
+    /// Returns the id of the event `number` with this name.
+    pub(super) fn id(&self, name: &Name, number: u64) -> EventId {
+        name.given().map_or_else(|| self.numbered(number), |id| EventId::given(Arc::clone(id)))
     }
 
     /// Adds an event before all others. The ring begins at a number above 0.

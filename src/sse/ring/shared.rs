@@ -43,8 +43,7 @@ pub(in crate::sse) struct HubShared {
     delivered: AtomicU64,
     /// Whether a log assigns the ids and keeps the events.
     pub(in crate::sse) has_log: bool,
-    /// Notified, if senders wait for readers, when a reader may have advanced. While another process takes the place of
-    /// the hub, notified for each event.
+    /// Notified, if senders wait for readers, when a reader may have advanced; if there are followers, for each event.
     pub(super) room: Arc<Notify>,
     /// Keeps the events that the ring no longer has.
     pub(super) keeper: Option<Arc<dyn Keeper>>,
@@ -68,7 +67,7 @@ impl HubShared {
         // The hasher keys are random for each process and differ between calls.
         let epoch = RandomState::new().hash_one(0) as u32;
         let ring = Ring::new(config.limits, epoch);
-        let state = HubState { ring, stats: HubStats::default(), last_gap: None, leaving: None };
+        let state = HubState { ring, stats: HubStats::default(), last_gap: None, leaving: None, followers: 0 };
         let deflater = config.gzip.map(|level| Arc::new(Deflater::new(level)));
         Self {
             config,
@@ -157,11 +156,16 @@ impl HubShared {
     }
 
     pub(super) fn push(&self, state: &mut HubState, bytes: Bytes, name: Name) {
-        if let Some(leaving) = state.leaving.as_mut().filter(|_| !self.has_log) {
-            leaving.late.push((bytes, name));
+        if state.followers > 0 {
             self.room.notify_waiters();
-            return;
         }
+        match state.leaving.as_mut().filter(|_| !self.has_log) {
+            Some(leaving) => leaving.late.push_back((bytes, name)),
+            None => self.push_here(state, bytes, name),
+        }
+    }
+
+    pub(super) fn push_here(&self, state: &mut HubState, bytes: Bytes, name: Name) {
         let keep = self.first_kept(state);
         state.ring.push(bytes, name, Instant::now(), keep);
         self.head.store(state.ring.head(), Ordering::Release);

@@ -1,5 +1,6 @@
 //! State under the lock of a hub: the ring, the statistics, and the policy for slow readers.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -64,13 +65,17 @@ pub(in crate::sse) struct HubState {
     pub(super) last_gap: Option<u64>,
     /// Present while another process takes the place of this hub.
     pub(super) leaving: Option<Leaving>,
+    /// How many are told of each event.
+    pub(super) followers: usize,
 }
 
 /// A hub whose place another process takes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Leaving {
-    /// The events since, which only the other process delivers. Empty if a log has them.
-    pub(super) late: Vec<(Bytes, Name)>,
+    /// The events since, which the other process delivers first. Empty if a log has them.
+    pub(super) late: VecDeque<(Bytes, Name)>,
+    /// The number of the first of them.
+    pub(super) first: u64,
     /// Whether no further event is accepted.
     pub(super) is_sealed: bool,
 }
@@ -156,8 +161,8 @@ impl HubState {
 
     /// Returns the id of the next event without a given one.
     pub(super) fn next_id(&self) -> EventId {
-        let late = self.leaving.as_ref().map_or(0, |leaving| leaving.late.len() as u64);
-        self.ring.numbered(self.ring.head() + late)
+        let late = self.leaving.as_ref().map(|leaving| leaving.first + leaving.late.len() as u64);
+        self.ring.numbered(late.unwrap_or(self.ring.head()))
     }
 
     /// Returns whether the reader was given up, if the entry it reads next still exists.

@@ -25,13 +25,15 @@ impl Case {
     fn new() -> Self {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let link = |stream| Link::new(stream).unwrap();
+        // The process before takes no events.
+        let own = OwnEvents { link: link(UnixStream::pair().unwrap().0), hubs: Vec::new() };
         let queue = Arc::<Queue<Adopted>>::default();
         let queues = vec![Some(Arc::clone(&queue)), None];
         let (client, socket) = StdStream::pair().unwrap();
         client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self {
             link: link(ours),
-            adopting: tokio::spawn(Adoption { link: link(theirs), queues, hubs: Vec::new() }.run()),
+            adopting: tokio::spawn(Adoption { link: link(theirs), queues, hubs: Vec::new() }.run(own)),
             queue,
             client,
             socket: socket.into(),

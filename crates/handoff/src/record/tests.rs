@@ -16,7 +16,7 @@ fn a_record_is_parsed_as_it_was() {
         (names(&[]), 1),
         (names(&["http", "", "ä"]), 4),
         (Record::Refused("it is full".into()), 0),
-        (Record::Ready(vec!["news".into(), String::new()]), 0),
+        (Record::Ready(vec!["news".into(), String::new()]), 1),
         (Record::Connections(7, vec![None; 64]), 64),
         (Record::Connections(7, vec![None, Some((3, vec![1, 2])), Some((0, vec![])), None]), 4),
         (Record::Events(2, vec![event("a", "data: x\n\n", 7), event("", "", 0)]), 0),
@@ -37,7 +37,7 @@ fn other_bytes_are_refused() {
         |kind: u8, fds: u8, payload: &[u8]| [&(payload.len() as u32).to_le_bytes()[..], &[kind, fds], payload].concat();
     let mut greeting = Record::Hello(1, 1).encode(0).unwrap();
     greeting[HEAD] ^= 1;
-    let mut with_descriptor = Record::Ready(vec![]).encode(0).unwrap();
+    let mut with_descriptor = Record::Taken.encode(0).unwrap();
     with_descriptor[5] = 1;
     for bytes in [
         greeting,
@@ -55,6 +55,7 @@ fn other_bytes_are_refused() {
         Record::Connections(0, vec![]).encode(0).unwrap(),
         Record::Connections(0, vec![None]).encode(2).unwrap(),
         Record::Listeners(vec!["a".into()]).encode(1).unwrap(),
+        Record::Ready(vec![]).encode(0).unwrap(),
     ] {
         assert_eq!(decoded(&bytes).unwrap_err().kind(), io::ErrorKind::InvalidData, "{bytes:?}");
     }

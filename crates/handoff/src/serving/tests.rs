@@ -92,7 +92,7 @@ async fn a_process_that_ends_or_errs_before_it_is_ready_changes_nothing() {
     let hello = Record::Hello(VERSION, VERSION);
     for record in [Record::Ready(vec![]), Record::Taken, Record::Done, Record::Listeners(vec![])] {
         let link = case.connect().await;
-        let fds = if matches!(record, Record::Listeners(_)) { 1 } else { 0 };
+        let fds = if matches!(record, Record::Listeners(_) | Record::Ready(_)) { 1 } else { 0 };
         let file = tempfile::tempfile().unwrap();
         link.send(&record, &vec![file.as_fd(); fds]).await.unwrap();
         assert!(link.receive().await.is_ok_and(|end| end.is_none()), "{record:?}");
@@ -117,7 +117,7 @@ async fn a_process_that_ends_or_errs_before_it_is_ready_changes_nothing() {
     let link = case.greet().await;
     let late = case.connect().await;
     assert_eq!(late.answer().await.unwrap().0, Record::Refused("another process is starting".to_owned()));
-    link.send(&Record::Ready(vec![]), &[]).await.unwrap();
+    let _back = say_ready(&link).await;
     timeout(HANGS, &mut successor).await.expect("ready").unwrap();
     assert_eq!(link.answer().await.unwrap().0, Record::Serve);
     let client = case.give();
@@ -131,11 +131,18 @@ async fn a_process_that_ends_or_errs_before_it_is_ready_changes_nothing() {
     assert!(case.returned().is_empty());
 }
 
-/// Makes a process ready.
+/// Says that a process is ready. Returns its end of the connection for its events.
+async fn say_ready(link: &Link) -> StdStream {
+    let (ours, theirs) = StdStream::pair().unwrap();
+    link.send(&Record::Ready(vec![]), &[theirs.as_fd()]).await.unwrap();
+    ours
+}
+
+/// Makes a process ready, which sends no events.
 async fn ready(case: &Case) -> Link {
     let successor = tokio::spawn(case.serving.successor());
     let link = case.greet().await;
-    link.send(&Record::Ready(vec![]), &[]).await.unwrap();
+    let _back = say_ready(&link).await;
     timeout(HANGS, successor).await.expect("ready").unwrap();
     assert_eq!(link.answer().await.unwrap().0, Record::Serve);
     link
@@ -249,7 +256,7 @@ async fn there_is_no_successor_until_the_process_before_has_ended() {
     }
     drop(ends);
     assert!(matches!(link.answer().await.unwrap().0, Record::Listeners(_)));
-    link.send(&Record::Ready(vec![]), &[]).await.unwrap();
+    let _back = say_ready(&link).await;
     successor.await.unwrap();
     assert_eq!(link.answer().await.unwrap().0, Record::Serve);
     case.end(&link).await.unwrap();

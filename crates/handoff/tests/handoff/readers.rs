@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
 use hyper::{Request, Response};
 use millstream::net::TcpListener;
 use millstream::server::{Drained, Limits, RequestBody, serve};
@@ -19,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use testkit::http::on_both;
+use testkit::http::{h2, on_both};
 
 use super::{DEADLINE, HANGS, Place};
 
@@ -34,13 +36,14 @@ struct Process {
 }
 
 impl Process {
-    async fn start(path: &Path, hub: Hub) -> Self {
+    /// Starts a process that tells the connections which stay to end within `spread`.
+    async fn start(path: &Path, hub: Hub, spread: Duration) -> Self {
         let mut handoff = Handoff::open(path).await.unwrap();
         let listener = handoff.tcp("http", "127.0.0.1:0").await.unwrap();
         handoff.hub("news", &hub).unwrap();
         let addr = listener.get_ref().local_addr().unwrap();
         let serving = handoff.ready().await.unwrap();
-        let ended = tokio::spawn(run(listener, serving, hub.clone()));
+        let ended = tokio::spawn(run(listener, serving, hub.clone(), spread));
         Self { addr, hub, ended }
     }
 
@@ -53,6 +56,7 @@ async fn run(
     listener: HandoffListener<TcpListener>,
     serving: Serving,
     hub: Hub,
+    spread: Duration,
 ) -> io::Result<(Drained, Option<usize>)> {
     let service = tower::service_fn(move |request: Request<RequestBody>| {
         let answer = hub.subscribe(&request);
@@ -60,7 +64,7 @@ async fn run(
     });
     loop {
         let server = serve(listener.clone(), service.clone())
-            .limits(Limits::default().per_address(10_000).drain_spread(Duration::ZERO));
+            .limits(Limits::default().per_address(10_000).drain_spread(spread));
         let server = server.move_connections(listener.give());
         let drained = server.drain(serving.successor(), DEADLINE).await?;
         if let Ok(given) = serving.finish().await {
@@ -143,7 +147,7 @@ fn readers_get_every_event_once_and_in_order_through_many_deploys() {
     const PROCESSES: usize = 6;
     on_both(|| async {
         let place = Place::new();
-        let mut process = Process::start(&place.path(), hub()).await;
+        let mut process = Process::start(&place.path(), hub(), Duration::ZERO).await;
         let (addr, end) = (process.addr, Arc::new(AtomicBool::new(false)));
         let (hubs, seen) = watch::channel(vec![(1, process.hub.clone())]);
         let mut readers = Vec::new();
@@ -155,7 +159,7 @@ fn readers_get_every_event_once_and_in_order_through_many_deploys() {
         let mut moved = 0;
         for number in 2..=PROCESSES {
             sleep(Duration::from_millis(100)).await;
-            let next = Process::start(&place.path(), hub()).await;
+            let next = Process::start(&place.path(), hub(), Duration::ZERO).await;
             hubs.send_modify(|hubs| hubs.push((number, next.hub.clone())));
             let (drained, given) = process.ended().await;
             assert_eq!((drained.aborted, drained.notified, drained.finished), (0, 0, 0), "{drained:?}");
@@ -184,5 +188,106 @@ fn readers_get_every_event_once_and_in_order_through_many_deploys() {
             assert!(numbers.map(|n| n.parse::<usize>().unwrap()).is_sorted(), "in the order of each sender");
         }
         assert_eq!(moved, READERS * (PROCESSES - 1));
+    });
+}
+
+/// Returns the data of the events in a text.
+fn data(text: &str) -> Vec<String> {
+    text.lines().filter_map(|line| line.strip_prefix("data: ")).map(str::to_owned).collect()
+}
+
+/// Returns the data of this many events.
+async fn events(body: &mut EventBody, count: usize) -> Vec<String> {
+    let mut text = String::new();
+    while data(&text).len() < count {
+        let frame = timeout(HANGS, body.frame()).await.unwrap_or_else(|_| panic!("nothing after {text:?}"));
+        text.push_str(str::from_utf8(&frame.unwrap().unwrap().into_data().unwrap()).unwrap());
+    }
+    data(&text)
+}
+
+#[test]
+fn readers_that_stay_get_the_events_of_both_processes_in_the_same_order() {
+    on_both(|| async {
+        let place = Place::new();
+        let start = async || {
+            let hub = Hub::builder().replay(1000).keep_alive(Duration::ZERO).build();
+            let mut handoff = Handoff::open(place.path()).await.unwrap();
+            handoff.hub("news", &hub).unwrap();
+            (handoff.ready().await.unwrap(), hub)
+        };
+        let (serving, old) = start().await;
+        let mut stays = old.subscribe_from(None).unwrap();
+        old.send(Event::new().data("0")).unwrap();
+        let (((), (_next, new)), mut expected) = (tokio::join!(serving.successor(), start()), vec!["0".to_owned()]);
+        let mut local = new.subscribe_from(None).unwrap();
+        for n in 1..=100 {
+            // Whose event is first is left to chance. All readers see the same.
+            new.send(Event::new().data(format!("new {n}"))).unwrap();
+            old.send(Event::new().data(format!("old {n}"))).unwrap();
+            expected.extend(events(&mut local, 2).await);
+        }
+        assert_eq!(events(&mut stays, expected.len()).await, expected);
+        assert_eq!(serving.finish().await.unwrap(), Some(0));
+    });
+}
+
+/// Reads over HTTP/2 until an event has the data [`LAST`], from one process after another. Returns the data of all events.
+async fn read_again(addr: SocketAddr, subscribed: watch::Sender<usize>) -> Vec<String> {
+    let mut text = String::new();
+    while !text.contains(LAST) {
+        let mut request = Request::get("http://a/events");
+        if let Some(id) = text.lines().filter_map(|line| line.strip_prefix("id: ")).next_back() {
+            request = request.header("last-event-id", id);
+        }
+        let mut client = h2(addr).await;
+        let answer = client.send_request(request.body(Empty::<Bytes>::new()).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        if text.is_empty() {
+            subscribed.send_modify(|readers| *readers += 1);
+        }
+        let mut body = answer.into_body();
+        while !text.contains(LAST)
+            && let Some(frame) = timeout(HANGS, body.frame()).await.expect("an event, or the end")
+        {
+            text.push_str(str::from_utf8(&frame.unwrap().into_data().unwrap()).unwrap());
+        }
+    }
+    assert!(!text.contains("event: gap"), "{text}");
+    data(&text)
+}
+
+#[test]
+fn readers_over_http2_return_and_miss_nothing() {
+    const READERS: usize = 20;
+    const PROCESSES: usize = 4;
+    on_both(|| async {
+        let place = Place::new();
+        let spread = Duration::from_millis(100);
+        let mut process = Process::start(&place.path(), hub(), spread).await;
+        let (addr, end) = (process.addr, Arc::new(AtomicBool::new(false)));
+        let (hubs, seen) = watch::channel(vec![(1, process.hub.clone())]);
+        let (subscribed, mut subscribers) = watch::channel(0);
+        let moves = tokio::spawn(Reader::connect(addr, "1.1").await.until(LAST));
+        let readers: Vec<_> = (0..READERS).map(|_| tokio::spawn(read_again(addr, subscribed.clone()))).collect();
+        subscribers.wait_for(|readers| *readers == READERS).await.unwrap();
+        let sender = tokio::spawn(send(0, seen, Arc::clone(&end)));
+        for number in 2..=PROCESSES {
+            sleep(Duration::from_millis(50)).await;
+            let next = Process::start(&place.path(), hub(), spread).await;
+            hubs.send_modify(|hubs| hubs.push((number, next.hub.clone())));
+            let (drained, given) = process.ended().await;
+            assert_eq!((drained.aborted, given), (0, Some(1)), "{drained:?}");
+            hubs.send_modify(|hubs| drop(hubs.remove(0)));
+            process = next;
+        }
+        end.store(true, Ordering::Relaxed);
+        let sent = sender.await.unwrap();
+        process.hub.send(Event::new().data(LAST)).unwrap();
+        let all = moves.await.unwrap();
+        assert_eq!(all.len(), sent + 1, "each event once");
+        for reader in readers {
+            assert_eq!(reader.await.unwrap(), all);
+        }
     });
 }

@@ -42,7 +42,7 @@ fn left(hub: &Hub, body: &mut EventBody) -> Option<Vec<u8>> {
 
 /// Gives the events of a hub to another one.
 fn give(handover: &mut HubHandover, to: &Hub) {
-    let events = std::iter::from_fn(|| handover.next_event()).collect();
+    let events = std::iter::from_fn(|| handover.ring_event().unwrap()).collect();
     to.prepend(handover.before(), events).unwrap();
 }
 
@@ -74,11 +74,9 @@ async fn readers_continue_at_any_place_behind_all_events_of_the_other_hub() {
             give(&mut handover, &new);
             for n in ring + own..ring + own + late {
                 old.send(event(n)).unwrap();
-                let late = handover.next_event().unwrap();
-                new.import(late.clone()).unwrap();
-                new.import(late).unwrap();
+                new.import(handover.next_event().unwrap().unwrap()).unwrap();
             }
-            assert_eq!(handover.next_event(), None);
+            assert_eq!(handover.next_event().unwrap(), None);
             for n in ring + own + late..ALL {
                 new.send(event(n)).unwrap();
             }
@@ -113,7 +111,7 @@ async fn a_hub_that_was_not_handed_over_goes_on_with_the_same_ids() {
         ids.extend((0..5).map(|n| hub.send(event(from + n)).unwrap()));
         ids.push(hub.send(event(from + 5).id(format!("given {round}"))).unwrap());
         assert_eq!(data(&mut reader).last(), Some(&(from - 1)), "late events are the other hub's");
-        let handed: Vec<_> = std::iter::from_fn(|| handover.next_event()).map(|event| event.id).collect();
+        let handed: Vec<_> = std::iter::from_fn(|| handover.next_event().unwrap()).map(|event| event.id).collect();
         let sent: Vec<_> = ids.iter().filter_map(|id| id.id()).collect();
         assert_eq!(handed, sent);
         handover.seal();
@@ -126,13 +124,101 @@ async fn a_hub_that_was_not_handed_over_goes_on_with_the_same_ids() {
     assert!(matches!(hub.send(event(99)), Err(SendError::Closed)));
 }
 
+/// Gives each event of both hubs to the other one, once.
+fn exchange(handover: &mut HubHandover, new: &Hub, events: &mut HubEvents) {
+    while let Some(event) = handover.next_event().unwrap() {
+        new.import(event).unwrap();
+    }
+    while let Some(event) = events.next_event().unwrap() {
+        handover.deliver(event).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn readers_that_stay_get_the_events_of_both_hubs_in_the_same_order() {
+    // With a ring that has room for the two events of a step only, and with one that has for all.
+    for replay in [2, 100] {
+        let (old, new) = (builder().queue(replay).replay(replay).build(), builder().replay(100).build());
+        assert!(new.expect_predecessor());
+        old.send(event(0)).unwrap();
+        let (mut stays, mut leaves) = (old.subscribe_from(None).unwrap(), old.subscribe_from(None).unwrap());
+        let mut handover = old.hand_over().unwrap();
+        // It does not belong to the ring, although it is there before the ring is given.
+        old.send(event(31)).unwrap();
+        give(&mut handover, &new);
+        let mut events = new.own_events().unwrap();
+        exchange(&mut handover, &new, &mut events);
+        assert_eq!(data(&mut stays), [31]);
+        let mut expected = vec![31];
+        for step in 0..10 {
+            new.send(event(3 * step + 1)).unwrap();
+            // Two in one id: each is delivered.
+            old.send(event(3 * step + 2).id("same")).unwrap();
+            exchange(&mut handover, &new, &mut events);
+            assert_eq!(data(&mut stays), [3 * step + 1, 3 * step + 2], "{replay}");
+            old.send(event(3 * step + 3)).unwrap();
+            exchange(&mut handover, &new, &mut events);
+            assert_eq!(data(&mut stays), [3 * step + 3]);
+            expected.extend([3 * step + 1, 3 * step + 2, 3 * step + 3]);
+            if step == 4 && replay > 2 {
+                assert_eq!(data(&mut leaves), expected);
+            }
+        }
+        let mut resumed = new.resume(&left(&old, &mut stays).unwrap()).unwrap().body;
+        assert!(data(&mut resumed).is_empty());
+        if replay > 2 {
+            // Behind what came back.
+            let mut resumed = new.resume(&left(&old, &mut leaves).unwrap()).unwrap().body;
+            assert_eq!(data(&mut resumed), expected[16..]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hub_that_goes_on_delivers_what_did_not_come_back() {
+    let (old, new) = (builder().replay(100).build(), builder().replay(100).build());
+    assert!(new.expect_predecessor());
+    let mut reader = old.subscribe_from(None).unwrap();
+    let mut handover = old.hand_over().unwrap();
+    give(&mut handover, &new);
+    let mut events = new.own_events().unwrap();
+    let mut ids: Vec<_> = [0, 1].map(|n| old.send(event(n)).unwrap()).to_vec();
+    new.send(event(2)).unwrap();
+    exchange(&mut handover, &new, &mut events);
+    new.send(event(3)).unwrap();
+    exchange(&mut handover, &new, &mut events);
+    // Both were sent, and one of them was given, but none came back.
+    ids.extend([4, 5].map(|n| old.send(event(n)).unwrap()));
+    new.import(handover.next_event().unwrap().unwrap()).unwrap();
+    drop(handover);
+    ids.push(old.send(event(6)).unwrap());
+    assert_eq!(data(&mut reader), [2, 0, 1, 3, 4, 5, 6]);
+    for (n, id) in ids.iter().enumerate() {
+        assert!(!ids[..n].contains(id), "{id}: two events have it");
+        let mut again = old.subscribe_from(id.id().as_deref()).unwrap();
+        let behind = &[2, 0, 1, 3, 4, 5, 6][[2, 3, 5, 6, 7][n]..];
+        assert_eq!(data(&mut again), behind, "behind {id}");
+    }
+}
+
+#[tokio::test]
+async fn events_that_the_ring_has_lost_end_those_for_another_hub() {
+    let hub = builder().queue(2).replay(2).build();
+    assert!(hub.expect_predecessor());
+    let mut events = hub.own_events().unwrap();
+    for n in 0..3 {
+        hub.send(event(n)).unwrap();
+    }
+    assert_eq!(events.next_event().unwrap_err().kind(), io::ErrorKind::NotFound);
+}
+
 #[tokio::test]
 async fn late_events_wake_the_one_that_hands_over() {
     let hub = builder().build();
     hub.send(event(0)).unwrap();
     let mut handover = hub.hand_over().unwrap();
     handover.changed().await;
-    assert!(handover.next_event().is_some());
+    assert!(handover.next_event().unwrap().is_some());
     let sender = hub.clone();
     let (handover, ()) = tokio::join!(
         async {
