@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::state::ConnState;
+use super::state::{ConnState, StayReason};
 use crate::body::GracefulClose;
 
 /// Outcome of the connections of a server that was drained by [`Server::drain`](super::Server::drain).
@@ -23,8 +23,32 @@ pub struct Drained {
     pub aborted: usize,
     /// Connections whose socket was [given away](super::Server::move_connections).
     pub moved: usize,
+    /// Why the others were not, if the server [gives connections away](super::Server::move_connections).
+    pub stayed: Stayed,
     /// Time from the signal to the end of the last connection.
     pub duration: Duration,
+}
+
+/// Connections of a drain that did not move, by the reason, in [`Drained::stayed`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stayed {
+    /// The connection is more than its socket: HTTP/2, TLS, or an upgrade.
+    pub protocol: usize,
+    /// A response was in progress that cannot move, or its client read too slowly.
+    pub response: usize,
+    /// It ended before it could move.
+    pub ended: usize,
+}
+
+impl Stayed {
+    fn and(self, other: Self) -> Self {
+        Self {
+            protocol: self.protocol + other.protocol,
+            response: self.response + other.response,
+            ended: self.ended + other.ended,
+        }
+    }
 }
 
 impl Drained {
@@ -37,11 +61,22 @@ impl Drained {
         };
         *how += 1;
         self.connections += 1;
+        self.add_stayed(conn_state, false);
     }
 
-    pub(super) fn add_aborted(&mut self) {
+    pub(super) fn add_aborted(&mut self, conn_state: &ConnState) {
         self.aborted += 1;
         self.connections += 1;
+        self.add_stayed(conn_state, true);
+    }
+
+    fn add_stayed(&mut self, conn_state: &ConnState, was_aborted: bool) {
+        *match conn_state.why_it_stayed(was_aborted) {
+            None => return,
+            Some(StayReason::Protocol) => &mut self.stayed.protocol,
+            Some(StayReason::Response) => &mut self.stayed.response,
+            Some(StayReason::Ended) => &mut self.stayed.ended,
+        } += 1;
     }
 
     pub(super) fn and(self, other: Self) -> Self {
@@ -51,6 +86,7 @@ impl Drained {
             notified: self.notified + other.notified,
             aborted: self.aborted + other.aborted,
             moved: self.moved + other.moved,
+            stayed: self.stayed.and(other.stayed),
             duration: self.duration.max(other.duration),
         }
     }

@@ -67,7 +67,7 @@ mod until_drain;
 mod watch;
 
 pub use accept::Connection;
-pub use drain::{DrainSignal, Drained};
+pub use drain::{DrainSignal, Drained, Stayed};
 pub use limits::Limits;
 pub use request::BodyError;
 pub use request::HttpService;

@@ -181,7 +181,8 @@ impl<L, S, A> Server<L, S, A> {
     ///   and readers that are behind the ring stay.
     ///
     /// Connections with TLS or HTTP/2, upgrades, streams that are not of this crate or that receive by the ring, and those
-    /// of servers without [`takeover`](Self::takeover) drain as usual. [`Drained::moved`] counts the connections.
+    /// of servers without [`takeover`](Self::takeover) drain as usual. [`Drained::moved`] counts the connections, and
+    /// [`Drained::stayed`] the others.
     ///
     /// `take` is called in the task of the connection, and must not block.
     #[cfg(unix)]

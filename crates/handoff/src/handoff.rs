@@ -165,26 +165,18 @@ impl Handoff {
     /// From [`ready`](Self::ready) on, this process delivers the events of both hubs. Those of the other one come first,
     /// so that readers continue behind the last event that they have got. A hub with a log gives only readers: the hubs
     /// of both processes read the same log. Event readers over TLS or HTTP/2, in another framing, or behind layers
-    /// without [`past_layers`](millstream::sse::HubBuilder::past_layers) stay with the old process, which ends their
-    /// streams one after another.
+    /// without [`past_layers`](millstream::sse::HubBuilder::past_layers) stay with the old process. It gets the events of this
+    /// one until it has ended their streams, one after another.
     ///
     /// # Errors
     ///
     /// `ErrorKind::InvalidInput` if the name is taken or has more than 255 bytes, if the hub has been used, and for more
     /// than 10 000 hubs.
     pub fn hub(&mut self, name: &str, hub: &Hub) -> io::Result<()> {
-        let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, format!("hub {name:?}: {why}")));
-        if self.hubs.iter().any(|hub| hub.name == name) {
-            return wrong("another hub has this name");
-        }
-        if name.len() > NAME_MAX {
-            return wrong("a name has at most 255 bytes");
-        }
-        if self.hubs.len() == HUBS_MAX {
-            return wrong("a process hands at most 10 000 hubs over");
-        }
+        check_name("hub", name, self.hubs.iter().map(|hub| &*hub.name), HUBS_MAX)?;
         if self.is_successor() && !hub.expect_predecessor() {
-            return wrong("it has events or readers already, which those of the process before must precede");
+            let why = "it has events or readers already, which those of the process before must precede";
+            return Err(wrong_name("hub", name, why));
         }
         self.hubs.push(NamedHub { name: name.to_owned(), hub: hub.clone() });
         Ok(())
@@ -192,16 +184,7 @@ impl Handoff {
 
     /// Takes the socket with this `name`, which must not be in use.
     fn inherited(&mut self, name: &str) -> io::Result<Option<OwnedFd>> {
-        let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, format!("listener {name:?}: {why}")));
-        if self.listeners.iter().any(|listener| listener.name == name) {
-            return wrong("another listener has this name");
-        }
-        if name.len() > NAME_MAX {
-            return wrong("a name has at most 255 bytes");
-        }
-        if self.listeners.len() == LISTENERS_MAX {
-            return wrong("a process hands at most 63 listeners over");
-        }
+        check_name("listener", name, self.listeners.iter().map(|listener| &*listener.name), LISTENERS_MAX)?;
         Ok(self.predecessor.as_mut().and_then(|predecessor| predecessor.sockets.remove(name)))
     }
 
@@ -242,8 +225,7 @@ impl Handoff {
     pub async fn ready(self) -> io::Result<Serving> {
         let Self { path, predecessor, activation, listeners, hubs, given, is_stored } = self;
         if let Some(Named { name, .. }) = listeners.iter().find(|named| is_stored && !may_be_stored(&named.name)) {
-            let why = format!("listener {name:?}: a service manager does not take this name");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            return Err(wrong_name("listener", name, "a service manager does not take this name"));
         }
         let claimed = |name: &str| listeners.iter().find(|listener| listener.name == *name);
         let (control, adoption, names) = match predecessor {
@@ -278,6 +260,26 @@ impl Handoff {
         });
         Serving::new(path, control, listeners, hubs, given, adopted)
     }
+}
+
+/// Checks the name of a further listener or hub.
+fn check_name<'a>(
+    kind: &str,
+    name: &str,
+    mut others: impl ExactSizeIterator<Item = &'a str>,
+    max: usize,
+) -> io::Result<()> {
+    let why = match others.len() {
+        count if count == max => format!("a process hands at most {max} over"),
+        _ if name.len() > NAME_MAX => format!("a name has at most {NAME_MAX} bytes"),
+        _ if others.any(|other| other == name) => "the name is taken".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(wrong_name(kind, name, &why))
+}
+
+fn wrong_name(kind: &str, name: &str, why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{kind} {name:?}: {why}"))
 }
 
 impl Predecessor {

@@ -90,7 +90,8 @@ impl LeavingHubs {
     /// Delivers events of the next process.
     pub(crate) fn deliver(&self, theirs: u16, events: Vec<HandedEvent>) -> io::Result<()> {
         let hub = self.0.iter().find(|hub| hub.theirs == theirs && hub.has_ring);
-        let hub = hub.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "events of a hub without a place here"))?;
+        let hub =
+            hub.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "events of a hub without a place here"))?;
         events.into_iter().try_for_each(|event| hub.handover.deliver(event))
     }
 

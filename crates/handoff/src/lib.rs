@@ -55,7 +55,9 @@
 //!
 //! # Limits
 //!
-//! Connections with TLS or HTTP/2, requests in progress, other streams and upgrades stay with the old process and drain.
+//! Connections with TLS or HTTP/2, requests in progress, other streams and upgrades stay with the old process and drain;
+//! [`Drained::stayed`](millstream::server::Drained::stayed) has their numbers. Readers of hubs among them get the events of both
+//! processes until their streams end, unless the ring of a hub is too small for the events of a moment.
 //! The two processes may be of different versions of a program; the [records](https://docs.rs/millstream-handoff) of the
 //! control socket have a version of their own. Unix only.
 #![cfg(unix)]

@@ -80,10 +80,14 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> BodyWriter<I>
         Ok(stream)
     }
 
+    fn poll_drive(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.body.as_mut().map_or(Poll::Ready(Ok(())), |body| body.poll_drive(cx, &mut self.stream))
+    }
+
     /// Gives the connection to the successor of the server, with its reader. Returns `false` if it cannot move now.
     fn moves(&mut self, conn_state: &ConnState, cx: &Context<'_>) -> bool {
         let holds_bytes = || conn_state.handle.pulse().is_none_or(|pulse| pulse.waits());
-        if !conn_state.moves() || !self.early.is_empty() || holds_bytes() {
+        if !self.early.is_empty() || holds_bytes() {
             return false;
         }
         let Some(events) = self.body.as_mut().and_then(|body| body.leave()) else { return false };
@@ -119,9 +123,15 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> Future for Wr
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Written, BoxError>> {
         let Self { writer, conn_state } = &mut *self;
-        let BodyWriter { stream, body: Some(body), .. } = &mut **writer else { return Poll::Ready(Ok(Written::All)) };
-        match body.poll_drive(cx, stream) {
-            Poll::Pending if writer.moves(conn_state, cx) => Poll::Ready(Ok(Written::Moved)),
+        let mut driven = writer.poll_drive(cx);
+        if driven.is_pending() && conn_state.moves() {
+            if writer.moves(conn_state, cx) {
+                return Poll::Ready(Ok(Written::Moved));
+            }
+            // The hub no longer writes the events of a reader that was asked to leave.
+            driven = writer.poll_drive(cx);
+        }
+        match driven {
             Poll::Pending => writer.poll_early(cx).map(|error| Err(error.into())),
             Poll::Ready(done) => Poll::Ready(done.map(|()| Written::All)),
         }

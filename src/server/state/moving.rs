@@ -12,6 +12,17 @@ use crate::sys::fd::OwnedFd;
 #[derive(Clone)]
 pub(in crate::server) struct Successor(pub(in crate::server) Arc<dyn Fn(OwnedFd, Option<MovedBody>) + Send + Sync>);
 
+/// Why a connection did not move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum StayReason {
+    /// It has HTTP/2 or TLS, or was upgraded.
+    Protocol,
+    /// Its response did not let it.
+    Response,
+    /// It ended first.
+    Ended,
+}
+
 /// Whether a connection moves to the successor of its server, when it is idle or when its response is the events of a
 /// reader that can leave. Its socket is given away, and bytes that arrive meanwhile wait in the socket.
 #[derive(Debug, Default)]
@@ -53,6 +64,16 @@ impl Moving {
         self.done.store(true, Ordering::Relaxed);
         (successor.0)(socket, events);
         true
+    }
+
+    /// Returns why the connection did not move, if there is a successor. `is_bound`: its protocol does not move.
+    pub(super) fn why_it_stayed(&self, is_bound: bool, was_aborted: bool) -> Option<StayReason> {
+        self.successor.get().filter(|_| !self.is_done())?;
+        Some(match self.was_asked() || was_aborted {
+            _ if is_bound || self.stays.load(Ordering::Relaxed) => StayReason::Protocol,
+            true => StayReason::Response,
+            false => StayReason::Ended,
+        })
     }
 
     /// Returns whether the successor has the socket.

@@ -275,7 +275,7 @@ impl Entry {
             // It ended before the drain.
             Drain::No if !self.conn_state.is_drained() => {}
             Drain::No | Drain::Waits => drained.add(&self.conn_state),
-            Drain::Aborted => drained.add_aborted(),
+            Drain::Aborted => drained.add_aborted(&self.conn_state),
         }
     }
 }

@@ -254,7 +254,10 @@ impl fmt::Debug for HubEvents {
 
 impl fmt::Debug for HubHandover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HubHandover").field("before", &self.before).field("events", &self.events).finish_non_exhaustive()
+        f.debug_struct("HubHandover")
+            .field("before", &self.before)
+            .field("events", &self.events)
+            .finish_non_exhaustive()
     }
 }
 

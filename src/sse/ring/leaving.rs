@@ -41,7 +41,9 @@ impl HubShared {
         for ((bytes, name), number) in late.into_iter().zip(first..) {
             let name = match name {
                 // Events of the other process are before it: it keeps its id, which is not that of its place.
-                Name::Numbered if number != state.ring.head() => Name::Given(state.ring.numbered(number).to_string().into()),
+                Name::Numbered if number != state.ring.head() => {
+                    Name::Given(state.ring.numbered(number).to_string().into())
+                }
                 name => name,
             };
             self.push(&mut state, bytes, name);

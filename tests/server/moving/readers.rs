@@ -82,7 +82,7 @@ impl Server {
     /// Drains, and gives everything to the next server.
     async fn give(mut self, to: &Self, mut handover: Option<HubHandover>) -> Drained {
         if let Some(handover) = &mut handover {
-            let events = std::iter::from_fn(|| handover.next_event()).collect();
+            let events = std::iter::from_fn(|| handover.ring_event().unwrap()).collect();
             to.hub.prepend(handover.before(), events).unwrap();
         }
         self.drain.send(()).unwrap();

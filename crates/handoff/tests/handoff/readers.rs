@@ -63,8 +63,8 @@ async fn run(
         async { Ok::<Response<EventBody>, Infallible>(answer) }
     });
     loop {
-        let server = serve(listener.clone(), service.clone())
-            .limits(Limits::default().per_address(10_000).drain_spread(spread));
+        let server =
+            serve(listener.clone(), service.clone()).limits(Limits::default().per_address(10_000).drain_spread(spread));
         let server = server.move_connections(listener.give());
         let drained = server.drain(serving.successor(), DEADLINE).await?;
         if let Ok(given) = serving.finish().await {

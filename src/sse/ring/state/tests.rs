@@ -20,7 +20,13 @@ fn who_has_read_in_time_after_all_is_not_given_up() {
         past_layers: false,
         gzip: None,
     };
-    let mut state = HubState { ring: Ring::new(limits, 0), stats: HubStats::default(), last_gap: None, leaving: None, followers: 0 };
+    let mut state = HubState {
+        ring: Ring::new(limits, 0),
+        stats: HubStats::default(),
+        last_gap: None,
+        leaving: None,
+        followers: 0,
+    };
     let push = |state: &mut HubState| {
         let unread = state.ring.unread();
         state.ring.push(Bytes::from_static(b"event"), Name::Numbered, Instant::now(), unread);
