@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use millstream::net::{TcpListener, TcpListenerBuilder, UnixListener, UnixListenerBuilder};
 use millstream::sse::Hub;
+use millstream::sse::log::Log;
 use tokio::net::{ToSocketAddrs, UnixStream, lookup_host};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -17,6 +18,7 @@ use tokio::time::sleep;
 use crate::activation::Activation;
 use crate::adopt::Adoption;
 use crate::hubs::NamedHub;
+use crate::late_log::HandoffLog;
 use crate::link::{Link, unexpected};
 use crate::listener::{Adopted, Given, HandoffListener, Passed};
 use crate::manager::{announce, keep, may_be_stored};
@@ -46,6 +48,10 @@ pub struct Handoff {
     hubs: Vec<NamedHub>,
     given: Arc<Queue<Given>>,
     is_stored: bool,
+    /// Its sender is dropped when the process before has ended, or has given everything.
+    adopting: (watch::Sender<()>, watch::Receiver<()>),
+    /// All its senders are dropped when this process has everything of the one before.
+    taking: watch::Sender<()>,
 }
 
 struct Predecessor {
@@ -88,6 +94,8 @@ impl Handoff {
             hubs: Vec::new(),
             given: Arc::default(),
             is_stored: false,
+            adopting: watch::channel(()),
+            taking: watch::Sender::new(()),
         })
     }
 
@@ -182,6 +190,46 @@ impl Handoff {
         Ok(())
     }
 
+    /// Opens the log of a hub of which only one process at a time has the files, such as
+    /// [`Disk`](millstream::sse::log::disk::Disk): now, or if another process serves, when that has ended. Until then
+    /// events wait in this process, at most 1000, and so do the readers of the hubs that have the log. Logs that
+    /// processes share, such as those in Redis, need no such order.
+    ///
+    /// ```no_run
+    /// # async fn f(handoff: &mut millstream_handoff::Handoff) -> std::io::Result<()> {
+    /// use millstream::sse::Hub;
+    /// use millstream::sse::log::disk::Disk;
+    ///
+    /// let log = handoff.log(async || Ok(Disk::builder("/var/lib/app/events").open().await?)).await?;
+    /// let hub = Hub::builder().log(log).build();
+    /// handoff.hub("news", &hub)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The old process has to drop its log, with its hubs, when it ends. `open` is called again for 10 s while it returns
+    /// `ErrorKind::ResourceBusy`. After another error sends fail with it, and readers get no events.
+    ///
+    /// # Errors
+    ///
+    /// The error of `open`, if no other process serves.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime.
+    pub async fn log<L, F>(&mut self, open: impl Fn() -> F + Send + Sync + 'static) -> io::Result<HandoffLog<L>>
+    where
+        L: Log,
+        F: Future<Output = io::Result<L>> + Send + 'static,
+    {
+        if !self.is_successor() {
+            return open().await.map(HandoffLog::open);
+        }
+        let mut adopting = self.adopting.1.clone();
+        let ended = async move { while adopting.changed().await.is_ok() {} };
+        Ok(HandoffLog::open_after(ended, open, self.taking.clone()))
+    }
+
     /// Takes the socket with this `name`, which must not be in use.
     fn inherited(&mut self, name: &str) -> io::Result<Option<OwnedFd>> {
         check_name("listener", name, self.listeners.iter().map(|listener| &*listener.name), LISTENERS_MAX)?;
@@ -223,7 +271,7 @@ impl Handoff {
     ///
     /// Panics outside a tokio runtime with I/O enabled.
     pub async fn ready(self) -> io::Result<Serving> {
-        let Self { path, predecessor, activation, listeners, hubs, given, is_stored } = self;
+        let Self { path, predecessor, activation, listeners, hubs, given, is_stored, adopting, taking } = self;
         if let Some(Named { name, .. }) = listeners.iter().find(|named| is_stored && !may_be_stored(&named.name)) {
             return Err(wrong_name("listener", name, "a service manager does not take this name"));
         }
@@ -249,16 +297,16 @@ impl Handoff {
         let stored = listeners.iter().filter(|_| is_stored);
         let stored =
             stored.map(|named| Ok((named.name.clone(), named.socket.try_clone()?))).collect::<io::Result<_>>()?;
-        let (ends, adopted) = watch::channel(());
+        let taken = taking.subscribe();
         tokio::spawn(async move {
             if let Some((adoption, own)) = adoption {
                 adoption.run(own).await;
             }
             // Until then the other process may be the one that goes on.
             keep(stored, left).await;
-            drop(ends);
+            drop((adopting, taking));
         });
-        Serving::new(path, control, listeners, hubs, given, adopted)
+        Serving::new(path, control, listeners, hubs, given, taken)
     }
 }
 

@@ -66,6 +66,7 @@
 //   queue, log       sockets on their way to another task; events for operators
 //   activation       listeners of a service manager
 //   manager          what a service manager is told
+//   late_log         HandoffLog: a log that is opened when the process before has ended
 //   link             the connection of two processes
 //   hubs             the events and readers of hubs
 //   listener         HandoffListener
@@ -78,6 +79,7 @@ mod activation;
 mod adopt;
 mod handoff;
 mod hubs;
+mod late_log;
 mod link;
 mod listener;
 mod log;
@@ -89,6 +91,7 @@ mod serving;
 mod successor;
 
 pub use handoff::Handoff;
+pub use late_log::HandoffLog;
 pub use listener::{HandoffListener, Passed};
 pub use manager::notify;
 pub use serving::Serving;

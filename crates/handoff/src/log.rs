@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use millstream::sse::SendError;
+
 pub(crate) fn refused(path: &Path, error: &io::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "millstream", path = %path.display(), error = error as &dyn std::error::Error, "a process that connected to the control socket gets nothing");
@@ -24,6 +26,18 @@ pub(crate) fn reader_lost(error: &io::Error) {
 pub(crate) fn no_events_back(error: &io::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "millstream", error = error as &dyn std::error::Error, "readers that stay get no further events, and have to reconnect");
+    let _ = error;
+}
+
+pub(crate) fn not_opened(error: &io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(target: "millstream", error = error as &dyn std::error::Error, "the log of a hub was not opened after the process before");
+    let _ = error;
+}
+
+pub(crate) fn event_lost(error: &SendError) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(target: "millstream", error = error as &dyn std::error::Error, "an event that waited for the log of its hub is lost");
     let _ = error;
 }
 

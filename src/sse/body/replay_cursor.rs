@@ -41,6 +41,11 @@ impl ReplayCursor {
         Self { log: Arc::clone(log), after: after.into(), state: CursorState::Next, ahead: None }
     }
 
+    /// Returns the id of the last event that the reader has got, if it waits for the log.
+    pub(in crate::sse) fn place(&self) -> Option<&str> {
+        (!matches!(self.state, CursorState::Page(..))).then_some(&self.after)
+    }
+
     pub(in crate::sse) fn begin(&self, shared: &HubShared) -> Begin {
         shared.begin_by(|id, other| self.log.order(id, other), &self.after)
     }

@@ -239,12 +239,15 @@ impl Seat {
 
     /// Returns the place of the reader, for another process; `None` if it stays.
     fn place(&self) -> Option<Place> {
-        let Source::Ring(cursor) = &self.source else { return None };
         let shared = &self.permit.0;
         if self.gap.is_some() || self.ending.is_set() || shared.is_ending() {
             return None;
         }
-        let (last, sums) = (shared.last_before(cursor)?, self.coding.sums()?);
+        let last = match &self.source {
+            Source::Ring(cursor) => shared.last_before(cursor)?,
+            Source::ReplayCursor(replay) => replay.place().filter(|_| shared.leaves())?.to_owned(),
+        };
+        let sums = self.coding.sums()?;
         let age = self.ages.map(|at| at.saturating_duration_since(Instant::now()));
         Some(Place { hub: Arc::downgrade(shared), last, sums, age })
     }

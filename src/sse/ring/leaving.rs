@@ -76,6 +76,11 @@ impl HubShared {
         }
     }
 
+    /// Returns whether another process takes the place of the hub.
+    pub(in crate::sse) fn leaves(&self) -> bool {
+        self.state().leaving.is_some()
+    }
+
     /// Returns the id of the event before the next one of a reader, if the hub leaves.
     pub(in crate::sse) fn last_before(&self, cursor: &Cursor) -> Option<String> {
         let state = self.state();

@@ -11,8 +11,10 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper::{Request, Response};
+use millstream::fs::Durability;
 use millstream::net::TcpListener;
 use millstream::server::{Drained, Limits, RequestBody, serve};
+use millstream::sse::log::disk::Disk;
 use millstream::sse::{Event, EventBody, Hub};
 use millstream_handoff::{Handoff, HandoffListener, Serving};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -38,7 +40,10 @@ struct Process {
 impl Process {
     /// Starts a process that tells the connections which stay to end within `spread`.
     async fn start(path: &Path, hub: Hub, spread: Duration) -> Self {
-        let mut handoff = Handoff::open(path).await.unwrap();
+        Self::serve(Handoff::open(path).await.unwrap(), hub, spread).await
+    }
+
+    async fn serve(mut handoff: Handoff, hub: Hub, spread: Duration) -> Self {
         let listener = handoff.tcp("http", "127.0.0.1:0").await.unwrap();
         handoff.hub("news", &hub).unwrap();
         let addr = listener.get_ref().local_addr().unwrap();
@@ -188,6 +193,46 @@ fn readers_get_every_event_once_and_in_order_through_many_deploys() {
             assert!(numbers.map(|n| n.parse::<usize>().unwrap()).is_sorted(), "in the order of each sender");
         }
         assert_eq!(moved, READERS * (PROCESSES - 1));
+    });
+}
+
+#[test]
+fn readers_of_a_log_on_the_disk_move_and_the_log_follows() {
+    const PROCESSES: usize = 4;
+    on_both(|| async {
+        let place = Place::new();
+        let start = async || {
+            let mut handoff = Handoff::open(place.path()).await.unwrap();
+            let dir = place.dir.path().join("events");
+            let open = move || {
+                let builder = Disk::builder(&dir).durability(Durability::None);
+                async { Ok(builder.open().await?) }
+            };
+            let log = handoff.log(open).await.unwrap();
+            let hub = Hub::builder().log(log).keep_alive(Duration::ZERO).replay(1).queue(1000).build();
+            Process::serve(handoff, hub, Duration::ZERO).await
+        };
+        let mut process = start().await;
+        let readers = [Reader::connect(process.addr, "1.1").await, Reader::connect(process.addr, "1.0").await];
+        let readers = readers.map(|reader| tokio::spawn(reader.until(LAST)));
+        let mut expected = Vec::new();
+        let send = |hub: &Hub, data: &str| drop(hub.send(Event::new().data(data)).unwrap());
+        for number in 2..=PROCESSES {
+            let [before, waits] = ["before", "waits"].map(|when| (0..5).map(move |n| format!("{number} {when} {n}")));
+            before.clone().for_each(|data| send(&process.hub, &data));
+            let next = start().await;
+            // The log of this process is not open yet: the events of the other one precede these.
+            waits.clone().for_each(|data| send(&next.hub, &data));
+            let (drained, given) = process.ended().await;
+            assert_eq!((drained.moved, given), (2, Some(2)), "{drained:?}");
+            expected.extend(before.chain(waits));
+            process = next;
+        }
+        send(&process.hub, LAST);
+        expected.push(LAST.to_owned());
+        for reader in readers {
+            assert_eq!(reader.await.unwrap(), expected);
+        }
     });
 }
 
