@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::state::{ConnState, StayReason};
+use super::state::{ConnState, Protocol};
 use crate::body::GracefulClose;
 
 /// Outcome of the connections of a server that was drained by [`Server::drain`](super::Server::drain).
@@ -71,12 +71,17 @@ impl Drained {
     }
 
     fn add_stayed(&mut self, conn_state: &ConnState, was_aborted: bool) {
-        *match conn_state.why_it_stayed(was_aborted) {
-            None => return,
-            Some(StayReason::Protocol) => &mut self.stayed.protocol,
-            Some(StayReason::Response) => &mut self.stayed.response,
-            Some(StayReason::Ended) => &mut self.stayed.ended,
-        } += 1;
+        let moving = &conn_state.moving;
+        if !moving.is_left() {
+            return;
+        }
+        let is_bound = conn_state.protocol() == Protocol::Two || conn_state.is_tunnel() || moving.stays();
+        let why = match moving.was_asked() || was_aborted {
+            _ if is_bound => &mut self.stayed.protocol,
+            true => &mut self.stayed.response,
+            false => &mut self.stayed.ended,
+        };
+        *why += 1;
     }
 
     pub(super) fn and(self, other: Self) -> Self {

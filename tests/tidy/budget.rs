@@ -3,9 +3,9 @@
 /// Code lines of each package: no files of tests, no comments, no blank lines. A change that needs more raises the number
 /// in the same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 41_730),
+    ("src", 41_850),
     ("crates/frames/src", 919),
-    ("crates/handoff/src", 1_345),
+    ("crates/handoff/src", 1_590),
     ("crates/layers/src", 2_175),
     ("crates/proxy/src", 3_354),
     ("crates/proxy-protocol/src", 771),
@@ -16,7 +16,7 @@ pub(crate) const LINES: &[(&str, usize)] = &[
 ];
 
 /// Lines of `tests/api.txt`.
-pub(crate) const PUBLIC_ITEMS: usize = 2_014;
+pub(crate) const PUBLIC_ITEMS: usize = 2_030;
 
 /// Returns the code lines of a package. `files` are its paths and texts.
 pub(crate) fn lines(files: &[(String, String)]) -> usize {

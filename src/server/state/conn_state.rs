@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use super::conn_limiter::Permit;
 use super::gone::Absence;
 use super::handover::Handover;
-use super::moving::{Moving, StayReason};
+use super::moving::Moving;
 use super::requests::Requests;
 use super::unread::Unread;
 use super::wait::Wait;
@@ -216,11 +216,6 @@ impl ConnState {
     /// Returns whether the connection [moves](Self::moves) and may do so next, so that its responses are not told to end.
     pub(in crate::server) fn may_move_next(&self) -> bool {
         self.moves() && !self.moving.was_asked() && !self.is_tunnel() && !self.has_ended()
-    }
-
-    /// Returns why the connection did not move, if there is a successor.
-    pub(in crate::server) fn why_it_stayed(&self, was_aborted: bool) -> Option<StayReason> {
-        self.moving.why_it_stayed(self.protocol() == Protocol::Two || self.is_tunnel(), was_aborted)
     }
 
     /// Returns whether the connection was asked to hibernate, and has had no request since.

@@ -26,7 +26,7 @@ pub(super) use conn_limiter::ConnLimiter;
 pub(super) use conn_state::{ConnState, Protocol, ShutdownPhase};
 pub use gone::ClientGone;
 pub(super) use handover::{Driven, Output};
-pub(super) use moving::{StayReason, Successor};
+pub(super) use moving::Successor;
 pub(super) use open::Open;
 pub(super) use refused::{RefusalPlace, Refused};
 pub(super) use unread::{Part, Unread};

@@ -12,17 +12,6 @@ use crate::sys::fd::OwnedFd;
 #[derive(Clone)]
 pub(in crate::server) struct Successor(pub(in crate::server) Arc<dyn Fn(OwnedFd, Option<MovedBody>) + Send + Sync>);
 
-/// Why a connection did not move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum StayReason {
-    /// It has HTTP/2 or TLS, or was upgraded.
-    Protocol,
-    /// Its response did not let it.
-    Response,
-    /// It ended first.
-    Ended,
-}
-
 /// Whether a connection moves to the successor of its server, when it is idle or when its response is the events of a
 /// reader that can leave. Its socket is given away, and bytes that arrive meanwhile wait in the socket.
 #[derive(Debug, Default)]
@@ -41,8 +30,18 @@ impl Moving {
         self.successor.get_or_init(|| successor.clone());
     }
 
+    /// Returns whether there is a successor that does not have the socket.
+    pub(in crate::server) fn is_left(&self) -> bool {
+        self.successor.get().is_some() && !self.is_done()
+    }
+
+    /// Returns whether the socket could not be given away.
+    pub(in crate::server) fn stays(&self) -> bool {
+        self.stays.load(Ordering::Relaxed)
+    }
+
     pub(super) fn has_begun(&self) -> bool {
-        self.successor.get().is_some() && !self.stays.load(Ordering::Relaxed)
+        self.successor.get().is_some() && !self.stays()
     }
 
     /// Records that the task of the connection has run, and that it did not move, although no bytes wait for room.
@@ -50,7 +49,8 @@ impl Moving {
         self.asked.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn was_asked(&self) -> bool {
+    /// Returns whether the response of the connection did not let it move.
+    pub(in crate::server) fn was_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
@@ -64,16 +64,6 @@ impl Moving {
         self.done.store(true, Ordering::Relaxed);
         (successor.0)(socket, events);
         true
-    }
-
-    /// Returns why the connection did not move, if there is a successor. `is_bound`: its protocol does not move.
-    pub(super) fn why_it_stayed(&self, is_bound: bool, was_aborted: bool) -> Option<StayReason> {
-        self.successor.get().filter(|_| !self.is_done())?;
-        Some(match self.was_asked() || was_aborted {
-            _ if is_bound || self.stays.load(Ordering::Relaxed) => StayReason::Protocol,
-            true => StayReason::Response,
-            false => StayReason::Ended,
-        })
     }
 
     /// Returns whether the successor has the socket.

@@ -155,7 +155,7 @@ impl HubEvents {
     ///
     /// `ErrorKind::NotFound` if the ring no longer has it.
     pub fn next_event(&mut self) -> io::Result<Option<HandedEvent>> {
-        let next = self.shared.from_number(self.next).filter(|_| !self.shared.has_log);
+        let next = self.shared.event_from(self.next).filter(|_| !self.shared.has_log);
         let Some((number, id, bytes, age)) = next else { return Ok(None) };
         if number > self.next {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the ring of the hub no longer has the next event"));

@@ -103,7 +103,7 @@ impl HubShared {
 
     /// Returns the first event that the hub has from the one with this `number` on: its number, its id and its age. The
     /// events since the hub leaves follow those of the ring.
-    pub(in crate::sse) fn from_number(&self, number: u64) -> Option<(u64, EventId, Bytes, Duration)> {
+    pub(in crate::sse) fn event_from(&self, number: u64) -> Option<(u64, EventId, Bytes, Duration)> {
         let state = self.state();
         let ring = &state.ring;
         let late = state.leaving.as_ref().filter(|leaving| number >= leaving.first);
@@ -121,7 +121,7 @@ impl HubShared {
             let mut changed = std::pin::pin!(self.room.notified());
             // Registered before the check, so that no notification is missed.
             changed.as_mut().enable();
-            if self.from_number(number).is_some() {
+            if self.event_from(number).is_some() {
                 return;
             }
             changed.await;
