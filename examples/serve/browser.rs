@@ -44,7 +44,8 @@ impl Server {
         let options = Options { listen, root: root.path().to_owned(), workers };
         let hosts = AllowedHostsLayer::local();
         let numbers =
-            Numbers::start(SocketAddr::from(([127, 0, 0, 1], 0)), false, None, hosts.clone()).expect("a free port");
+            Numbers::start(SocketAddr::from(([127, 0, 0, 1], 0)), false, hosts.clone(), async |live| Ok(live.build()))
+                .expect("a free port");
         let app = App::new(&options, &Site::default(), &Uploads::default(), &numbers, hosts)
             .expect("a directory that can be served");
         let runtime = cli::runtime(workers).expect("a runtime");

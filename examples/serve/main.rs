@@ -23,7 +23,8 @@ use millstream::middleware::{Measure, Route as Name};
 use millstream::net::{Accept, TcpListener};
 use millstream::runtime::Cores;
 use millstream::server::{HttpService, RequestBody, Server, UntilDrain, until_drain};
-use millstream::sse::{EventBody, Hub};
+use millstream::sse::log::disk::Disk;
+use millstream::sse::{EventBody, Hub, HubBuilder};
 use millstream_handoff::{Handoff, notify, start_successor};
 use millstream_layers::AllowedHostsLayer;
 use tokio::signal::unix::{SignalKind, signal};
@@ -67,7 +68,7 @@ struct Args {
     hosts: Vec<String>,
     /// A control socket. A server that is started with the same one takes the place of this one, and gets its connections.
     /// At SIGUSR2 this server starts that one itself. Under systemd, see recipes/.
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["per_core", "log"])]
+    #[arg(long, value_name = "PATH", conflicts_with = "per_core")]
     handoff: Option<PathBuf>,
     #[command(flatten)]
     site: Site,
@@ -85,18 +86,14 @@ fn start(
     let local = AllowedHostsLayer::local();
     let hosts = hosts.iter().try_fold(local, |hosts, name| hosts.and(name).map_err(|e| format!("--host: {e}")))?;
     if apart {
-        let numbers = Numbers::start(metrics, metrics_anywhere, log.as_deref(), hosts.clone())?;
+        let numbers = Numbers::start(metrics, metrics_anywhere, hosts.clone(), async |hub| live(hub, log, None).await)?;
         return per_core(&options, &site, &uploads, &numbers, hosts);
     }
     let runtime = cli::runtime(options.workers)?;
     let handoff = handoff.map(|path| runtime.block_on(Handoff::open(path)));
     let mut handoff = handoff.transpose().map_err(|e| format!("--handoff: {e}"))?;
-    // Before the first event, because those of the server before precede it.
-    let live = |live: &Hub| match &mut handoff {
-        Some(handoff) => handoff.hub("live", live).map_err(|e| format!("--handoff: {e}")),
-        None => Ok(()),
-    };
-    let numbers = Numbers::start_with(metrics, metrics_anywhere, log.as_deref(), hosts.clone(), live)?;
+    let build = async |hub| live(hub, log, handoff.as_mut()).await;
+    let numbers = Numbers::start(metrics, metrics_anywhere, hosts.clone(), build)?;
     runtime.block_on(async {
         let app = App::new(&options, &site, &uploads, &numbers, hosts)?;
         match handoff {
@@ -104,6 +101,28 @@ fn start(
             None => run(&options, &numbers, app).await,
         }
     })
+}
+
+/// Builds the hub of the page. With a directory its events survive a restart. With a handoff it takes the place of the one
+/// of the server before.
+async fn live(hub: HubBuilder, log: Option<PathBuf>, handoff: Option<&mut Handoff>) -> Result<Hub, String> {
+    let open = log.map(|dir| {
+        move || {
+            let disk = Disk::builder(&dir).keep_bytes(64 << 20);
+            async { Ok(disk.open().await?) }
+        }
+    });
+    let failed = |e: io::Error| format!("--log: {}", common::report(&e));
+    let Some(handoff) = handoff else {
+        let Some(open) = open else { return Ok(hub.build()) };
+        return Ok(hub.log(open().await.map_err(failed)?).build());
+    };
+    let hub = match open {
+        Some(open) => hub.log(handoff.log(open).await.map_err(failed)?).build(),
+        None => hub.build(),
+    };
+    handoff.hub("live", &hub).map_err(|e| format!("--handoff: {e}"))?;
+    Ok(hub)
 }
 
 /// Serves on one runtime with shared state.

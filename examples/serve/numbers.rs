@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +13,6 @@ use http_body_util::Full;
 use millstream::metrics::{Histogram, Requests, Snapshot, prometheus_text};
 use millstream::net::TcpListener;
 use millstream::server::RequestBody;
-use millstream::sse::log::disk::{Disk, DiskError};
 use millstream::sse::{Event, Hub, HubBuilder, LagPolicy};
 use millstream_layers::AllowedHostsLayer;
 use serde_json::{Value, json};
@@ -38,24 +36,13 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Listens on `metrics`, which must be a loopback address unless `anywhere` is set. The error text names the
-    /// remedy.
+    /// Listens on `metrics`, which must be a loopback address unless `anywhere` is set. `build` makes the hub of the page,
+    /// before its first event. The error text names the remedy.
     pub(crate) fn start(
         metrics: SocketAddr,
         anywhere: bool,
-        log: Option<&Path>,
         hosts: AllowedHostsLayer,
-    ) -> Result<Self, String> {
-        Self::start_with(metrics, anywhere, log, hosts, |_| Ok(()))
-    }
-
-    /// As [`start`](Self::start). Calls `prepare` with the hub of the page before its first event.
-    pub(crate) fn start_with(
-        metrics: SocketAddr,
-        anywhere: bool,
-        log: Option<&Path>,
-        hosts: AllowedHostsLayer,
-        prepare: impl FnOnce(&Hub) -> Result<(), String>,
+        build: impl AsyncFnOnce(HubBuilder) -> Result<Hub, String>,
     ) -> Result<Self, String> {
         if !anywhere && !metrics.ip().is_loopback() {
             return Err(format!(
@@ -72,13 +59,7 @@ impl Numbers {
         // A slow page gets the newest events; a reconnected one gets those it missed.
         let live = Hub::builder().replay(KEPT).queue(KEPT).lag_policy(LagPolicy::DropOldest);
         let live = live.subscribers(VIEWERS).past_layers(true);
-        let live = match log {
-            Some(log) => runtime
-                .block_on(stored(live.gzip(6), log))
-                .map_err(|e| format!("--log: {}", crate::common::report(&e)))?,
-            None => live.gzip(6).build(),
-        };
-        prepare(&live)?;
+        let live = runtime.block_on(build(live.gzip(6)))?;
         let (end, ended) = oneshot::channel();
         let hub = live.clone();
         let run = move || tell(&runtime, listener, hosts, &hub, ended);
@@ -93,11 +74,6 @@ impl Numbers {
     pub(crate) fn live(&self) -> Hub {
         self.live.clone()
     }
-}
-
-/// Builds a hub whose events survive a restart.
-async fn stored(live: HubBuilder, log: &Path) -> Result<Hub, DiskError> {
-    Ok(live.log(Disk::builder(log).keep_bytes(64 << 20).open().await?).build())
 }
 
 impl Drop for Numbers {
@@ -190,6 +166,10 @@ mod tests {
     use super::*;
     use crate::browser::status;
 
+    async fn in_memory(live: HubBuilder) -> Result<Hub, String> {
+        Ok(live.build())
+    }
+
     fn local() -> AllowedHostsLayer {
         AllowedHostsLayer::local()
     }
@@ -197,17 +177,19 @@ mod tests {
     #[test]
     fn numbers_stay_on_this_machine_unless_told_otherwise() {
         let outside = SocketAddr::from(([0, 0, 0, 0], 0));
-        let refused = Numbers::start(outside, false, None, local()).err().expect("not a loopback address");
+        let refused = Numbers::start(outside, false, local(), in_memory).err().expect("not a loopback address");
         assert!(refused.contains("0.0.0.0:0") && refused.contains("--metrics-anywhere"), "{refused}");
-        let allowed = Numbers::start(outside, true, None, local()).expect("permitted by the option");
-        let taken = Numbers::start(SocketAddr::from(([127, 0, 0, 1], allowed.address().port())), false, None, local());
+        let allowed = Numbers::start(outside, true, local(), in_memory).expect("permitted by the option");
+        let taken =
+            Numbers::start(SocketAddr::from(([127, 0, 0, 1], allowed.address().port())), false, local(), in_memory);
         let taken = taken.err().expect("the port is in use");
         assert!(taken.contains("--metrics") && taken.contains(&allowed.address().port().to_string()), "{taken}");
     }
 
     #[test]
     fn only_those_who_name_this_machine_are_told_the_numbers() {
-        let numbers = Numbers::start(SocketAddr::from(([127, 0, 0, 1], 0)), false, None, local()).expect("a free port");
+        let numbers =
+            Numbers::start(SocketAddr::from(([127, 0, 0, 1], 0)), false, local(), in_memory).expect("a free port");
         assert!(status(numbers.address(), "/metrics", "localhost").contains("200 OK"));
         assert!(status(numbers.address(), "/metrics", "evil.example").contains("421 Misdirected Request"));
     }

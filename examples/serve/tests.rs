@@ -29,7 +29,7 @@ impl Server {
         let Args { options, site, uploads, metrics, .. } =
             Args::parse_from([Path::new("serve"), "--root".as_ref(), root]);
         let hosts = AllowedHostsLayer::local();
-        let numbers = Numbers::start(metrics, false, None, hosts.clone()).unwrap();
+        let numbers = Numbers::start(metrics, false, hosts.clone(), async |live| Ok(live.build())).unwrap();
         let app = App::new(&options, &site, &uploads, &numbers, hosts).unwrap();
         let runtime = cli::runtime(NonZeroUsize::new(2).unwrap()).unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();

@@ -112,7 +112,7 @@ mod tests {
         };
         let hosts = || millstream_layers::AllowedHostsLayer::local();
         let (metrics, sites) = (options.listen, crate::Site::default());
-        let start = move || crate::Numbers::start(metrics, false, None, hosts()).unwrap();
+        let start = move || crate::Numbers::start(metrics, false, hosts(), async |live| Ok(live.build())).unwrap();
         let numbers = tokio::task::spawn_blocking(start).await.unwrap();
         let app = |uploads| App::new(&options, &sites, &Uploads { uploads }, &numbers, hosts()).unwrap();
         let on = app(Some(dir.path().to_owned()));
