@@ -1,7 +1,9 @@
 //! Deploys under load: thousands of readers of events, or of idle connections with requests, whose server is replaced
-//! again and again by a new process.
+//! again and again by a new process. Next to it, readers whose server gives only its listeners to the next process, and ends
+//! their streams within a second.
 //!
-//! `cargo bench -p millstream-handoff -- [readers | idle] [clients] [deploys]`. Fails if a client notices a deploy.
+//! `cargo bench -p millstream-handoff -- [readers | drained | idle] [clients] [deploys]`. Fails if a client notices a deploy,
+//! but for `drained`.
 
 use std::convert::Infallible;
 use std::env;
@@ -42,29 +44,37 @@ fn main() {
     let is_test = env::args().any(|word| word == "--test");
     let number = |at: usize, or: usize| words.get(at).map_or(or, |word| word.parse().expect("a number"));
     match words.first().map(String::as_str) {
-        Some("child") => child(Path::new(&words[1]), &words[2], words[3].parse().expect("an address")),
-        Some("readers") => readers(number(1, 10_000), number(2, 20)),
+        Some("child") => {
+            child(Path::new(&words[1]), &words[2], words[3].parse().expect("an address"), words[4] == "moves");
+        }
+        Some("readers") => readers(number(1, 10_000), number(2, 20), true),
+        Some("drained") => readers(number(1, 10_000), number(2, 3), false),
         Some("idle") => idle(number(1, 5000), number(2, 20)),
-        Some(other) => panic!("{other:?} is neither `readers` nor `idle`"),
+        Some(other) => panic!("{other:?} is none of `readers`, `drained`, `idle`"),
         None if is_test => {
-            readers(20, 2);
+            readers(20, 2, true);
+            readers(20, 2, false);
             idle(20, 2);
         }
         None => {
-            readers(10_000, 20);
+            readers(10_000, 20, true);
+            readers(10_000, 3, false);
             idle(5000, 20);
         }
     }
 }
 
-/// A process that serves, until another one takes its place. Says so on its standard output.
-fn child(path: &Path, number: &str, addr: SocketAddr) {
+/// A process that serves, until another one takes its place. Says so on its standard output. Unless its connections move, it
+/// ends their streams.
+fn child(path: &Path, number: &str, addr: SocketAddr, moves: bool) {
     let limits = Limits::default().connections(100_000).per_address(100_000).keep_alive(Duration::from_secs(600));
     Runtime::new().unwrap().block_on(async {
         let hub = Hub::builder().replay(10_000).queue(10_000).subscribers(100_000).past_layers(true).build();
         let mut handoff = Handoff::open(path).await.unwrap();
         let listener = handoff.tcp("http", addr).await.unwrap();
-        handoff.hub("events", &hub).unwrap();
+        if moves {
+            handoff.hub("events", &hub).unwrap();
+        }
         let serving = handoff.ready().await.unwrap();
         let events = hub.clone();
         let service = tower::service_fn(move |request: Request<RequestBody>| {
@@ -100,7 +110,8 @@ fn child(path: &Path, number: &str, addr: SocketAddr) {
                 }
             }
         });
-        let server = serve(listener.clone(), service).limits(limits).move_connections(listener.give());
+        let server = serve(listener.clone(), service).limits(limits.drain_spread(Duration::from_secs(1)));
+        let server = if moves { server.move_connections(listener.give()) } else { server };
         let begins = serving.successor();
         let (begun, since) = tokio::sync::oneshot::channel();
         let signal = async move {
@@ -131,9 +142,10 @@ struct Moved {
 }
 
 impl Process {
-    fn start(path: &Path, number: usize, addr: &str) -> Self {
+    fn start(path: &Path, number: usize, addr: &str, moves: bool) -> Self {
+        let how = if moves { "moves" } else { "drains" };
         let mut process = Command::new(env::current_exe().unwrap())
-            .args(["child".as_ref(), path.as_os_str(), number.to_string().as_ref(), addr.as_ref()])
+            .args(["child".as_ref(), path.as_os_str(), number.to_string().as_ref(), addr.as_ref(), how.as_ref()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -169,13 +181,13 @@ impl Drop for Process {
 }
 
 /// Replaces the process again and again. Returns the last one.
-async fn deploys(path: &Path, mut process: Process, deploys: usize) -> Process {
+async fn deploys(path: &Path, mut process: Process, deploys: usize, moves: bool) -> Process {
     let mut all = Vec::new();
     for number in 2..deploys + 2 {
         sleep(BETWEEN).await;
         let path = path.to_owned();
         let replace = move || {
-            let mut next = Process::start(&path, number, "127.0.0.1:0");
+            let mut next = Process::start(&path, number, "127.0.0.1:0", moves);
             next.tell();
             (process.ended(), next)
         };
@@ -188,7 +200,7 @@ async fn deploys(path: &Path, mut process: Process, deploys: usize) -> Process {
     let median = all[all.len() / 2].took;
     let stayed: usize = all.iter().map(|moved| moved.stayed).sum();
     let moved: usize = all.iter().map(|moved| moved.moved).sum();
-    println!("  {deploys} deploys: {moved} connections moved, {stayed} ended by themselves");
+    println!("  {deploys} deploys: {moved} connections moved, {stayed} ended");
     println!(
         "  time of a handover, with 250 ms in which requests on their way arrive: median {median:.0?}, longest {longest:.0?}"
     );
@@ -203,15 +215,50 @@ struct Got {
     digest: u64,
 }
 
-async fn read(mut stream: TcpStream, start: Instant, longest: Arc<AtomicU64>, others: Arc<AtomicU64>) -> Got {
-    let (mut got, mut rest) = (Got::default(), Vec::new());
+/// What readers have noticed.
+#[derive(Debug, Default)]
+struct Noticed {
+    /// The longest time without an event, in microseconds.
+    longest: AtomicU64,
+    gaps: AtomicU64,
+    reconnects: AtomicU64,
+}
+
+/// Subscribes to the events behind the one with the id `last`.
+async fn subscribe(addr: SocketAddr, last: &str) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(addr).await?;
+    let request = format!("GET /events HTTP/1.0\r\nHost: a\r\nLast-Event-ID: {last}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    // The head: the reader is there.
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    Ok(stream)
+}
+
+/// Reads to the last event. Returns to `again` when the stream ends.
+async fn read(mut stream: TcpStream, start: Instant, noticed: Arc<Noticed>, again: Option<SocketAddr>) -> Got {
+    let (mut got, mut rest, mut id) = (Got::default(), Vec::new(), String::new());
     let (mut bytes, mut before) = (vec![0; 16 << 10], None);
     loop {
         let n = timeout(HANGS, stream.read(&mut bytes)).await.expect("an event").expect("no reset");
-        assert!(n > 0, "the connection has ended");
+        if n == 0 {
+            let again = again.expect("the connection has ended");
+            noticed.reconnects.fetch_add(1, Ordering::Relaxed);
+            rest.clear();
+            stream = loop {
+                // The queue of the listener may be full.
+                match subscribe(again, &id).await {
+                    Ok(stream) => break stream,
+                    Err(_) => sleep(Duration::from_millis(10)).await,
+                }
+            };
+            continue;
+        }
         let now = start.elapsed().as_micros() as u64;
         if let Some(before) = before.replace(now) {
-            longest.fetch_max(now - before, Ordering::Relaxed);
+            noticed.longest.fetch_max(now - before, Ordering::Relaxed);
         }
         rest.extend_from_slice(&bytes[..n]);
         let mut from = 0;
@@ -227,45 +274,43 @@ async fn read(mut stream: TcpStream, start: Instant, longest: Arc<AtomicU64>, ot
                 got.digest =
                     line.iter().fold(got.digest, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
             } else if line.starts_with(b"event: gap") {
-                others.fetch_add(1, Ordering::Relaxed);
+                noticed.gaps.fetch_add(1, Ordering::Relaxed);
+            } else if let Some(new) = line.strip_prefix(b"id: ") {
+                id = String::from_utf8_lossy(new.trim_ascii()).into_owned();
             }
         }
         rest.drain(..from);
     }
 }
 
-fn readers(count: usize, times: usize) {
-    println!("{count} readers of {EVENTS_A_SECOND} events a second, on connections of HTTP/1.0");
+fn readers(count: usize, times: usize, moves: bool) {
+    let how = if moves { "which move" } else { "which end" };
+    println!("{count} readers of {EVENTS_A_SECOND} events a second, on connections of HTTP/1.0 {how}");
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("control");
     Runtime::new().unwrap().block_on(async {
-        let mut process = Process::start(&path, 1, "127.0.0.1:0");
-        let (addr, start) = (process.addr, Instant::now());
-        let (longest, gaps) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let mut process = Process::start(&path, 1, "127.0.0.1:0", moves);
+        let (addr, start, noticed) = (process.addr, Instant::now(), Arc::<Noticed>::default());
         let mut clients = JoinSet::new();
         for _ in 0..count {
-            let mut stream = TcpStream::connect(addr).await.unwrap();
-            stream.write_all(b"GET /events HTTP/1.0\r\nHost: a\r\n\r\n").await.unwrap();
-            // The head: the reader is there.
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(stream.read_u8().await.unwrap());
-            }
-            clients.spawn(read(stream, start, Arc::clone(&longest), Arc::clone(&gaps)));
+            let stream = subscribe(addr, "").await.unwrap();
+            clients.spawn(read(stream, start, Arc::clone(&noticed), (!moves).then_some(addr)));
         }
         process.tell();
-        let mut last = deploys(&path, process, times).await;
+        let mut last = deploys(&path, process, times, moves).await;
         sleep(BETWEEN).await;
         last.tell();
         let mut all = Vec::new();
         while let Some(got) = clients.join_next().await {
             all.push(got.expect("a reader that noticed nothing"));
         }
-        let events = all[0].events;
-        assert!(all.iter().all(|got| *got == all[0]), "readers got other events than others");
-        assert_eq!(gaps.load(Ordering::Relaxed), 0, "gaps");
-        println!("  {events} events at each reader, the same in the same order; no connection was closed, no gap");
-        let longest = Duration::from_micros(longest.load(Ordering::Relaxed));
+        let (events, same) = (all[0].events, all.iter().filter(|got| **got == all[0]).count());
+        let [gaps, reconnects] = [&noticed.gaps, &noticed.reconnects].map(|count| count.load(Ordering::Relaxed));
+        if moves {
+            assert_eq!((same, gaps, reconnects), (count, 0, 0), "readers that have noticed a deploy");
+        }
+        println!("  {events} events at a reader, the same in the same order at {same} readers; {reconnects} reconnects, {gaps} gaps");
+        let longest = Duration::from_micros(noticed.longest.load(Ordering::Relaxed));
         println!("  longest time without an event at a reader: {longest:.0?}");
     });
 }
@@ -275,7 +320,7 @@ fn idle(count: usize, times: usize) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("control");
     Runtime::new().unwrap().block_on(async {
-        let process = Process::start(&path, 1, "127.0.0.1:0");
+        let process = Process::start(&path, 1, "127.0.0.1:0", true);
         let addr = process.addr;
         let (end, ends) = watch::channel(());
         let (requests, longest) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -299,7 +344,7 @@ fn idle(count: usize, times: usize) {
                 }
             });
         }
-        let _last = deploys(&path, process, times).await;
+        let _last = deploys(&path, process, times, true).await;
         end.send_replace(());
         while let Some(client) = clients.join_next().await {
             client.expect("a client that noticed nothing");

@@ -14,7 +14,7 @@ use millstream::sse::HandedEvent;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::hubs::{LeavingHubs, NamedHub, Reader};
 use crate::link::{Link, unexpected};
@@ -29,6 +29,10 @@ use crate::rights::RIGHTS_MAX;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Time that a next process waits for the one before, which is less than it waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Time without a batch after which readers that are still here get the events of the next process. Readers that move leave
+/// sooner without them.
+const CALM: Duration = Duration::from_millis(50);
 
 /// A listener with its name.
 #[derive(Debug)]
@@ -229,12 +233,17 @@ impl Successor {
         let Self { link, back, hubs } = self;
         let (back, mut moved) = (&*back, 0);
         let mut returning = pin!(returned(back, true));
+        let (mut calm, mut is_calm) = (pin!(sleep(CALM)), false);
         hubs.send_rings(link).await.map_err(|error| (error, Vec::new()))?;
         loop {
             let batch = tokio::select! {
                 batch = inner.batch() => batch,
                 () = hubs.changed() => Some(Vec::new()),
-                events = &mut returning => {
+                () = &mut calm, if !is_calm => {
+                    is_calm = true;
+                    continue;
+                }
+                events = &mut returning, if is_calm => {
                     let delivered = events.and_then(|(hub, events)| hubs.deliver(hub, events));
                     returning.set(returned(back, delivered.is_ok()));
                     if let Err(error) = delivered {
@@ -251,6 +260,8 @@ impl Successor {
             if batch.is_empty() {
                 continue;
             }
+            is_calm = false;
+            calm.as_mut().reset(Instant::now() + CALM);
             match give_batch(link, hubs, &batch).await {
                 Ok(true) => moved += batch.len(),
                 Ok(false) => batch.into_iter().for_each(|leaver| inner.take_back(leaver)),
@@ -263,7 +274,7 @@ impl Successor {
     async fn end(mut self) -> io::Result<()> {
         self.hubs.seal();
         self.hubs.send_events(&self.link).await?;
-        // Without an answer the next process may have ended, and nobody serves.
+        // Without an answer the next process may have ended, so that no process serves.
         self.link.send(&Record::Done, &[]).await?;
         match self.link.answer().await? {
             (Record::Taken, _) => self.hubs.finish(),

@@ -35,7 +35,7 @@ pub struct HandedEvent {
     pub age: Duration,
 }
 
-/// What a hub gives to the hub of another process that takes its place, from [`Hub::hand_over`]: the events of its
+/// A hub while the hub of another process takes its place, from [`Hub::hand_over`]: the events of its
 /// [ring](Self::ring_event), for [`Hub::prepend`]. While it exists, events that are [sent](Hub::send) come from
 /// [`next_event`](Self::next_event), for [`Hub::import`]: the other process delivers them first. [`deliver`](Self::deliver) brings them back, and with them those that were sent there, to the readers
 /// that have not left yet. So all readers of both processes get all events in one order.
