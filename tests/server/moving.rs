@@ -25,6 +25,7 @@ use testkit::http::{Answer, Raw, boxed, h2, on_both, request};
 use testkit::serving::serve;
 use testkit::skips::tell;
 
+mod hot;
 #[cfg(feature = "sse")]
 mod readers;
 

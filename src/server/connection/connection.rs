@@ -301,7 +301,7 @@ enum Outcome {
     /// waits until its own first request has ended.
     Idle,
     TakenOver(Box<dyn Driven>),
-    /// The connection has no request, and the reaper has requested hibernation.
+    /// The connection has no request, and the reaper has requested hibernation, or it moves.
     Hibernates,
     /// A response waits for the connection to become a tunnel.
     Switches,
@@ -311,6 +311,14 @@ impl<I, S: HttpService> ByHyper<'_, I, S> {
     /// Returns whether the connection has had requests, but this hyper has had none.
     fn is_idle(&self) -> bool {
         self.begun > 0 && self.begun == self.conn_state.requests.counts().0
+    }
+
+    /// Returns whether hyper is not needed until the next request. `hibernates`: it was not, before hyper has read.
+    fn rests(&self, hibernates: bool) -> bool {
+        // Also right after a response: a client may leave no time between two requests. A hyper without one has read the
+        // start of a head.
+        let moves = self.conn_state.moves() && self.begun != self.conn_state.requests.counts().0;
+        moves || (hibernates && self.conn_state.should_hibernate())
     }
 }
 
@@ -330,7 +338,7 @@ where
             Poll::Pending => match conn_state.handover.take_over() {
                 Some(body) => Poll::Ready(Outcome::TakenOver(body)),
                 None if self.finishes && self.is_idle() => Poll::Ready(Outcome::Idle),
-                None if hibernates && conn_state.can_hibernate() => Poll::Ready(Outcome::Hibernates),
+                None if self.rests(hibernates) && conn_state.can_leave_hyper() => Poll::Ready(Outcome::Hibernates),
                 None => Poll::Pending,
             },
         }

@@ -194,14 +194,8 @@ impl ConnState {
         }
     }
 
-    /// Wakes a connection that [moves](Moving), after its first `requests`. It moves at once, or after the response in
-    /// progress.
-    pub(in crate::server) fn request_move(&self, requests: u32) {
-        self.hibernate_after.store(requests, Ordering::Relaxed);
-        self.wake();
-    }
-
-    fn wake(&self) {
+    /// Wakes the task of the connection.
+    pub(in crate::server) fn wake(&self) {
         if let Some(waker) = &*lock(&self.waker) {
             waker.wake_by_ref();
         }
@@ -231,8 +225,8 @@ impl ConnState {
 
     /// Returns whether the connection can be taken from hyper: there is no response, no unread request body, and no
     /// unwritten bytes. hyper's answer to an invalid request is counted like other bytes.
-    pub(in crate::server) fn can_hibernate(&self) -> bool {
-        self.should_hibernate()
+    pub(in crate::server) fn can_leave_hyper(&self) -> bool {
+        self.requests.counts().1 == 0
             && !self.requests.is_arriving()
             && self.handover.is_settled()
             && self.handle.pulse().is_some_and(|pulse| !pulse.waits())
