@@ -8,6 +8,7 @@
 //!                        Dry: plain reads until one would have to wait ──▶ Idle, if buffers are free by then
 //!
 //!   While the strategy of the stream is `SendStrategy::Epoll`: Armed ──▶ Stopping ──▶ Idle, with plain reads.
+//!   Before a successor gets the socket: Armed ──▶ Stopping ──▶ Idle.
 //! ```
 //!
 //! Invariants:
@@ -95,7 +96,33 @@ impl Ingress {
     /// Returns whether the socket was never read, or all received bytes were read and no receive is in progress.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
-        matches!(state.phase, Phase::Idle | Phase::Plain) && state.unread == 0 && state.end.is_none()
+        !matches!(state.phase, Phase::Armed(_) | Phase::Stopping) && state.unread == 0 && state.end.is_none()
+    }
+
+    /// Stops the receive in progress. Ready once there is none; the next read may begin another one.
+    pub(super) fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.stop();
+        let mut state = self.state();
+        match state.phase {
+            Phase::Armed(_) | Phase::Stopping => {
+                state.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
+        }
+    }
+
+    fn stop(&self) {
+        let mut state = self.state();
+        if let Phase::Armed(armed) = &mut state.phase
+            && let Some((driver, key)) = armed.take()
+        {
+            state.phase = Phase::Stopping;
+            drop(state);
+            if !driver.stop_receiving(key) {
+                self.state().phase = Phase::Idle;
+            }
+        }
     }
 
     /// Moves received bytes into `buf`; no bytes mean the end of the stream. Without `cx` it neither waits nor starts a
@@ -128,13 +155,9 @@ impl Ingress {
             }
             let by_ring = self.egress.send_strategy() != SendStrategy::Epoll;
             match &mut state.phase {
-                Phase::Armed(armed @ Some(_)) if !by_ring => {
-                    let armed = armed.take();
-                    state.phase = Phase::Stopping;
+                Phase::Armed(Some(_)) if !by_ring => {
                     drop(state);
-                    if let Some((driver, key)) = armed {
-                        driver.stop_receiving(key);
-                    }
+                    self.stop();
                 }
                 Phase::Armed(_) | Phase::Stopping => {
                     if let Some(cx) = cx {

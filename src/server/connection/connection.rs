@@ -65,7 +65,7 @@ where
         match conn_state.unless_raised(ShutdownPhase::Nothing, version).await {
             Ok(Some(Ok(version))) => Next::Step(speak(version, protocols, stream, adapter)),
             Ok(Some(Err(error))) => Next::Ended(Err(error.into())),
-            Ok(None) if conn_state.moving.give(&stream, None) => Next::Ended(Ok(())),
+            Ok(None) if moves(conn_state, &mut stream).await => Next::Ended(Ok(())),
             Ok(None) => Next::Step(connection(protocols, stream, adapter)),
             Err(phase) => Next::Ended(end_one(stream, phase, conn_state).await),
         }
@@ -103,6 +103,12 @@ async fn unless_moved<T>(conn_state: &ConnState, first: impl Future<Output = T>)
         Poll::Pending => Poll::Pending,
     })
     .await
+}
+
+/// Gives a connection without a request to the successor of the server. Returns `false` if it stays.
+async fn moves(conn_state: &ConnState, stream: &mut impl TakeOver) -> bool {
+    let socket = poll_fn(|cx| conn_state.moving.poll_socket(cx, stream)).await;
+    socket.map(|socket| conn_state.moving.give(socket, None)).is_some()
 }
 
 pub(in crate::server) fn speak<I, S>(
@@ -270,10 +276,8 @@ where
     Box::pin(async move {
         match next_request(&mut stream, adapter.conn_state()).await {
             Ok(Rest::Request) => Next::Step(one(protocols, stream, adapter)),
-            Ok(Rest::Moves) => match adapter.conn_state().moving.give(&stream, None) {
-                true => Next::Ended(Ok(())),
-                false => Next::Step(hibernate(protocols, stream, adapter)),
-            },
+            Ok(Rest::Moves) if moves(adapter.conn_state(), &mut stream).await => Next::Ended(Ok(())),
+            Ok(Rest::Moves) => Next::Step(hibernate(protocols, stream, adapter)),
             Ok(Rest::Ended) => Next::Ended(Ok(())),
             Err(error) => Next::Ended(Err(error)),
         }

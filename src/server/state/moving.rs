@@ -1,7 +1,9 @@
 //! Moves a connection to the successor of its server.
 
 use std::fmt;
+use std::io;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 
 use crate::body::MovedBody;
 use crate::net::TakeOver;
@@ -43,16 +45,26 @@ impl Moving {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Gives the socket of `stream` to the successor, with the events of its reader. Returns `false` if the stream holds
-    /// bytes, or the ring receives for it: the connection stays.
-    pub(in crate::server) fn give(&self, stream: &impl TakeOver, events: Option<MovedBody>) -> bool {
-        let Some((successor, socket)) = self.successor.get().zip(stream.duplicate().ok()) else {
+    /// Returns the socket of `stream` for the successor. `None`: the connection stays, until it is without a request once
+    /// more if the stream has received bytes.
+    pub(in crate::server) fn poll_socket(
+        &self,
+        cx: &mut Context<'_>,
+        stream: &mut impl TakeOver,
+    ) -> Poll<Option<OwnedFd>> {
+        let socket = ready!(stream.poll_duplicate(cx));
+        if socket.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::InvalidInput) {
             self.stays.store(true, Ordering::Relaxed);
-            return false;
-        };
-        self.done.store(true, Ordering::Relaxed);
-        (successor.0)(socket, events);
-        true
+        }
+        Poll::Ready(socket.ok())
+    }
+
+    /// Gives the socket of the connection to the successor, with the events of its reader.
+    pub(in crate::server) fn give(&self, socket: OwnedFd, events: Option<MovedBody>) {
+        if let Some(successor) = self.successor.get() {
+            self.done.store(true, Ordering::Relaxed);
+            (successor.0)(socket, events);
+        }
     }
 
     /// Returns whether the successor has the socket.

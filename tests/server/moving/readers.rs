@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use testkit::http::{Raw, h2, on_both, request};
 use testkit::serving::serve;
 
-use super::{DEADLINE, HANGS, PLACES, drained, moves};
+use super::{DEADLINE, HANGS, PLACES, drained, moves, receives_ahead};
 
 /// The hub of a server, its listener, and what the server gives away.
 struct Server {
@@ -145,6 +145,12 @@ impl Client {
     }
 }
 
+async fn ask(clients: &mut [Client]) {
+    for client in clients {
+        client.raw.ask("/events").await;
+    }
+}
+
 fn send(hub: &Hub, data: &str) -> String {
     hub.send(Event::new().data(data)).unwrap().id().unwrap()
 }
@@ -168,15 +174,16 @@ fn a_reader_moves_at_once_and_its_connection_lives_on() {
             for client in &mut clients {
                 client.expect("first", &id).await;
             }
-            if version == "1.1" {
-                // The next request waits in the socket.
-                for client in &mut clients {
-                    client.raw.ask("/events").await;
-                }
+            // The next request waits in the socket. A ring would receive it.
+            if version == "1.1" && !receives_ahead() {
+                ask(&mut clients).await;
             }
             let old_hub = old.hub.clone();
             let handover = old.hub.hand_over();
             let drained = old.give(&new, handover).await;
+            if version == "1.1" && receives_ahead() {
+                ask(&mut clients).await;
+            }
             assert_eq!((drained.moved, drained.connections), (5, 5), "{drained:?}");
             assert_eq!(old_hub.stats().subscribers, 0);
             for n in 0..3 {
