@@ -318,11 +318,14 @@ impl<I, S: HttpService> ByHyper<'_, I, S> {
     }
 
     /// Returns whether hyper is not needed until the next request. `hibernates`: it was not, before hyper has read.
-    fn rests(&self, hibernates: bool) -> bool {
-        // Also right after a response: a client may leave no time between two requests. A hyper without one has read the
-        // start of a head.
-        let moves = self.conn_state.moves() && self.begun != self.conn_state.requests.counts().0;
-        moves || (hibernates && self.conn_state.should_hibernate())
+    fn rests(&self, hibernates: bool, cx: &mut Context<'_>) -> bool {
+        // Also right after a response, which is sent now: a client may leave no time between two requests. A hyper without
+        // one has read the start of a head.
+        let (begun, open) = self.conn_state.requests.counts();
+        match self.conn_state.moves() && begun != self.begun && open == 0 {
+            true => matches!(self.conn_state.handle.poll_drained(cx), Poll::Ready(Ok(()))),
+            false => hibernates && self.conn_state.should_hibernate(),
+        }
     }
 }
 
@@ -342,7 +345,7 @@ where
             Poll::Pending => match conn_state.handover.take_over() {
                 Some(body) => Poll::Ready(Outcome::TakenOver(body)),
                 None if self.finishes && self.is_idle() => Poll::Ready(Outcome::Idle),
-                None if self.rests(hibernates) && conn_state.can_leave_hyper() => Poll::Ready(Outcome::Hibernates),
+                None if self.rests(hibernates, cx) && conn_state.can_leave_hyper() => Poll::Ready(Outcome::Hibernates),
                 None => Poll::Pending,
             },
         }

@@ -9,12 +9,12 @@ use std::task::{Poll, Waker};
 use super::conn_limiter::Permit;
 use super::gone::Absence;
 use super::handover::Handover;
-use super::moving::Moving;
+use super::moving::{Moving, Successor};
 use super::requests::Requests;
 use super::unread::Unread;
 use super::wait::Wait;
 use crate::body::GracefulClose;
-use crate::net::Handle;
+use crate::net::{Handle, SendStrategy};
 use crate::server::limits::Limits;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -199,6 +199,15 @@ impl ConnState {
         if let Some(waker) = &*lock(&self.waker) {
             waker.wake_by_ref();
         }
+    }
+
+    /// Makes the connection move to the successor of its server once it is idle.
+    pub(in crate::server) fn begin_move(&self, successor: &Successor) {
+        // A ring may receive the next request before the last response is sent.
+        if !matches!(self.handle.send_strategy(), Some(SendStrategy::NoSendfile | SendStrategy::NoCork)) {
+            self.handle.set_send_strategy(SendStrategy::Epoll);
+        }
+        self.moving.begin(successor);
     }
 
     /// Returns whether the connection moves to the successor of its server once it is idle. Connections of HTTP/2 do not

@@ -28,7 +28,7 @@ pub(in crate::server) struct Moving {
 
 impl Moving {
     /// Makes the connection move once it is idle.
-    pub(in crate::server) fn begin(&self, successor: &Successor) {
+    pub(super) fn begin(&self, successor: &Successor) {
         self.successor.get_or_init(|| successor.clone());
     }
 

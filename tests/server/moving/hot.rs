@@ -4,13 +4,13 @@ use testkit::http::{Flavour, watched};
 
 use super::*;
 
-/// Answers of a server to one client after its drain has begun. One is enough, but a request that arrives while the
-/// connection leaves hyper is answered too.
-const MOST: usize = 5;
+/// Answers to a client after the drain has begun: one, and one more to a request that arrives while the connection leaves
+/// hyper.
+const MOST: usize = 2;
 
 #[test]
 fn connections_move_after_the_next_response_if_their_clients_ask_again_at_once() {
-    const CLIENTS: usize = 20;
+    const CLIENTS: usize = 100;
     if !moves() {
         return;
     }
@@ -21,15 +21,11 @@ fn connections_move_after_the_next_response_if_their_clients_ask_again_at_once()
             let mut servers = Servers::new(Limits::default());
             let old = servers.start(DEADLINE);
             let addr = servers.addr;
-            let client = move |n| async move {
+            let client = move || async move {
                 let mut client = Raw::connect(addr).await;
-                while asked(&mut client, "/hot").await == 1 {
-                    if n % 2 == 0 {
-                        sleep(Duration::from_millis(n as u64 % 5)).await;
-                    }
-                }
+                while asked(&mut client, "/hot").await == 1 {}
             };
-            let clients: Vec<_> = (0..CLIENTS).map(|n| of_clients.spawn(client(n))).collect();
+            let clients: Vec<_> = (0..CLIENTS).map(|_| of_clients.spawn(client())).collect();
             let scene = Arc::clone(&old.scene);
             scene.arrived(CLIENTS * 20).await;
             let _new = servers.start(DEADLINE);

@@ -83,7 +83,7 @@ async fn a_connection_moves_right_after_the_response_in_progress_if_no_request_h
     let service = tower::service_fn(move |request: Request<RequestBody>| {
         // The drain begins during the last request.
         if request.uri().path() == "/last" {
-            drains.moving.begin(&successor);
+            drains.begin_move(&successor);
         }
         async { Ok::<_, Infallible>(Response::new("answer".to_owned())) }
     });
