@@ -83,7 +83,8 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> BodyWriter<I>
     /// Gives the connection to the successor of the server, with its reader. Returns `false` if it cannot move now.
     fn moves(&mut self, conn_state: &ConnState, cx: &mut Context<'_>) -> bool {
         let holds_bytes = || conn_state.handle.pulse().is_none_or(|pulse| pulse.waits());
-        if !conn_state.moves() || !self.early.is_empty() || holds_bytes() {
+        let may_move = conn_state.moves() && conn_state.requests.has_events() && self.early.is_empty();
+        if !may_move || holds_bytes() {
             return false;
         }
         let Poll::Ready(Some(socket)) = conn_state.moving.poll_socket(cx, &mut self.stream) else { return false };

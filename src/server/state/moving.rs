@@ -22,6 +22,8 @@ pub(in crate::server) struct Moving {
     done: AtomicBool,
     /// Whether it could move, and its response did not let it.
     asked: AtomicBool,
+    /// Whether it moves once a receive of the ring has ended.
+    waits: AtomicBool,
     /// Whether it cannot move, and drains as usual.
     stays: AtomicBool,
 }
@@ -38,7 +40,9 @@ impl Moving {
 
     /// Records that the task of the connection has run, and that it did not move, although no bytes wait for room.
     pub(in crate::server) fn mark_asked(&self) {
-        self.asked.store(true, Ordering::Relaxed);
+        if !self.waits.load(Ordering::Relaxed) {
+            self.asked.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn was_asked(&self) -> bool {
@@ -52,7 +56,9 @@ impl Moving {
         cx: &mut Context<'_>,
         stream: &mut impl TakeOver,
     ) -> Poll<Option<OwnedFd>> {
-        let socket = ready!(stream.poll_duplicate(cx));
+        let socket = stream.poll_duplicate(cx);
+        self.waits.store(socket.is_pending(), Ordering::Relaxed);
+        let socket = ready!(socket);
         if socket.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::InvalidInput) {
             self.stays.store(true, Ordering::Relaxed);
         }
