@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::Request;
 use millstream::body::MovedBody;
@@ -15,8 +16,9 @@ use millstream::sse::{Event, Hub, HubBuilder, HubHandover};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tower::ServiceExt;
 
-use testkit::http::{Raw, h2, on_both, request};
+use testkit::http::{AnyBody, Raw, boxed, h2, on_both, request};
 use testkit::serving::serve;
 
 use super::{DEADLINE, HANGS, PLACES, drained, moves, receives_ahead};
@@ -57,6 +59,10 @@ impl Accept for Both {
 impl Server {
     /// Starts a server whose responses pass a layer if they are `wrapped`.
     async fn start(hub: HubBuilder, wrapped: bool) -> Self {
+        Self::start_behind(wrapped.then_some(|body| body), hub).await
+    }
+
+    async fn start_behind(layer: Option<fn(AnyBody) -> AnyBody>, hub: HubBuilder) -> Self {
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0").await.unwrap());
         let addr = listener.local_addr().unwrap();
         let hub = hub.keep_alive(Duration::ZERO).replay(1000).queue(1000).build();
@@ -71,10 +77,12 @@ impl Server {
         let both = Both { listener: Arc::clone(&listener), adopted: Mutex::new(adopted) };
         let take = move |socket, events| give.try_send((socket, events)).expect("the next server");
         let service = tower::service_fn(answer);
-        let ended = match wrapped {
-            // The layers of the tests hide the type of the body.
-            true => tokio::spawn(serve(both, service).move_connections(take).drain(drains, DEADLINE)),
-            false => tokio::spawn(server::serve(both, service).move_connections(take).drain(drains, DEADLINE)),
+        let ended = match layer {
+            Some(layer) => {
+                let service = service.map_response(move |response| response.map(|body| layer(boxed(body))));
+                tokio::spawn(serve(both, service).move_connections(take).drain(drains, DEADLINE))
+            }
+            None => tokio::spawn(server::serve(both, service).move_connections(take).drain(drains, DEADLINE)),
         };
         Self { addr, hub, drain, ended, moved, adopt, listener }
     }
@@ -245,6 +253,30 @@ fn readers_that_cannot_move_are_told_to_end() {
                 assert!(body.starts_with(b"retry"), "{body:?}");
             }
         }
+    });
+}
+
+#[test]
+fn a_reader_behind_a_layer_that_changes_events_stays() {
+    if !moves() {
+        return;
+    }
+    on_both(|| async {
+        let upper = |body: AnyBody| {
+            boxed(body.map_frame(|frame| frame.map_data(|data| Bytes::from(data.to_ascii_uppercase()))))
+        };
+        let hub = || Hub::builder().past_layers(true);
+        let (old, new) = (Server::start_behind(Some(upper), hub()).await, Server::start(hub(), true).await);
+        assert!(new.hub.expect_predecessor());
+        let mut client = Client::connect(old.addr, "1.1", "").await;
+        let id = send(&old.hub, "first");
+        let event = format!("data: first\nid: {id}\n\n").to_ascii_uppercase();
+        assert_eq!(client.bytes(event.len()).await, event.as_bytes());
+        let handover = old.hub.hand_over();
+        let drained = timeout(HANGS, old.give(&new, handover)).await.expect("in time");
+        assert_eq!((drained.moved, drained.aborted), (1, 0), "the connection moves behind the stream: {drained:?}");
+        assert_eq!(new.hub.stats().subscribers, 0);
+        assert!(client.bytes(6).await.starts_with(b"RETRY"), "the end of the stream");
     });
 }
 

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::net::CountedIo;
+use crate::body::MovedBody;
+use crate::body::moved::MovedFraming;
+use crate::net::{CountedIo, Outlet, Sent, TcpListener};
 use crate::server::limits::Limits;
-use crate::server::state::ConnLimiter;
+use crate::server::state::{ConnLimiter, Output, Successor};
 
 #[tokio::test]
 async fn a_request_that_has_arrived_is_answered_by_a_server_that_drains() {
@@ -50,4 +52,57 @@ async fn a_flood_of_empty_lines_lets_other_tasks_run_and_ends_with_the_time_for_
     tokio::spawn(async move { reaper.raise(ShutdownPhase::TimedOut) });
     let next = tokio::time::timeout(Duration::from_secs(60), next_request(&mut stream, &conn_state));
     assert_eq!(next.await.expect("an end").expect("no failure"), Rest::Ended);
+}
+
+/// A reader, to which its hub sends until it leaves.
+struct Late {
+    outlet: Option<Outlet>,
+    late: Option<Bytes>,
+}
+
+impl Driven for Late {
+    fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>> {
+        self.outlet = io.outlet();
+        // Wakes the task when the socket has taken all bytes.
+        let _ = Pin::new(io).poll_flush(cx)?;
+        Poll::Pending
+    }
+
+    fn leave(&mut self) -> Option<MovedBody> {
+        if let Some((outlet, late)) = self.outlet.take().zip(self.late.take()) {
+            assert_eq!(outlet.send(&late), Sent::Waits, "more than the socket takes");
+        }
+        Some(MovedBody { reader: Box::new(()), framing: MovedFraming { is_chunked: true, keeps_alive: true } })
+    }
+
+    fn keeps_alive(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_reader_that_gets_events_while_it_leaves_moves_once_they_are_sent() {
+    const LATE: usize = 32 << 20;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+    let mut client =
+        tokio::net::TcpStream::connect(listener.local_addr().expect("its address")).await.expect("a client");
+    let (stream, _) = listener.accept().await.expect("a stream");
+    let limits = Arc::new(Limits::default());
+    let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+    let conn_state = ConnState::new(limits, stream.handle(), permit);
+    let (give, mut given) = tokio::sync::mpsc::unbounded_channel();
+    conn_state.begin_move(&Successor(Arc::new(move |socket, _| give.send(socket).expect("a receiver"))));
+    conn_state.requests.set_events();
+    let late = Late { outlet: None, late: Some(Bytes::from(vec![0; LATE])) };
+    let mut writer = BodyWriter::new(stream, &[], Box::new(late), false);
+    let running = tokio::spawn(async move { writer.run(&conn_state).await.expect("no failure") });
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert!(given.try_recv().is_err(), "bytes wait for room in the socket");
+    let mut got = vec![0; LATE];
+    client.read_exact(&mut got).await.expect("all bytes");
+    assert_eq!(running.await.expect("no panic"), BodyEnd::Moved);
+    given.try_recv().expect("its socket");
 }
