@@ -8,7 +8,6 @@
 //!                        Dry: plain reads until one would have to wait ──▶ Idle, if buffers are free by then
 //!
 //!   While the strategy of the stream is `SendStrategy::Epoll`: Armed ──▶ Stopping ──▶ Idle, with plain reads.
-//!   Before a successor gets the socket: Armed ──▶ Stopping ──▶ Idle.
 //! ```
 //!
 //! Invariants:
@@ -99,32 +98,6 @@ impl Ingress {
         !matches!(state.phase, Phase::Armed(_) | Phase::Stopping) && state.unread == 0 && state.end.is_none()
     }
 
-    /// Stops the receive in progress. Ready once there is none; the next read may begin another one.
-    pub(super) fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.stop();
-        let mut state = self.state();
-        match state.phase {
-            Phase::Armed(_) | Phase::Stopping => {
-                state.reader = Some(cx.waker().clone());
-                Poll::Pending
-            }
-            _ => Poll::Ready(()),
-        }
-    }
-
-    fn stop(&self) {
-        let mut state = self.state();
-        if let Phase::Armed(armed) = &mut state.phase
-            && let Some((driver, key)) = armed.take()
-        {
-            state.phase = Phase::Stopping;
-            drop(state);
-            if !driver.stop_receiving(key) {
-                self.state().phase = Phase::Idle;
-            }
-        }
-    }
-
     /// Moves received bytes into `buf`; no bytes mean the end of the stream. Without `cx` it neither waits nor starts a
     /// receive.
     pub(super) fn poll_receive<B: RecvBuf>(
@@ -155,9 +128,13 @@ impl Ingress {
             }
             let by_ring = self.egress.send_strategy() != SendStrategy::Epoll;
             match &mut state.phase {
-                Phase::Armed(Some(_)) if !by_ring => {
+                Phase::Armed(armed @ Some(_)) if !by_ring => {
+                    let armed = armed.take();
+                    state.phase = Phase::Stopping;
                     drop(state);
-                    self.stop();
+                    if armed.is_some_and(|(driver, key)| !driver.stop_receiving(key)) {
+                        self.state().phase = Phase::Idle;
+                    }
                 }
                 Phase::Armed(_) | Phase::Stopping => {
                     if let Some(cx) = cx {

@@ -27,10 +27,6 @@ impl Ingress {
         match *self {}
     }
 
-    pub(super) fn poll_stop(&self, _: &mut Context<'_>) -> Poll<()> {
-        match *self {}
-    }
-
     pub(in crate::net) fn abandon(&self) -> Option<HeldOpen> {
         match *self {}
     }

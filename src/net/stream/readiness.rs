@@ -123,11 +123,12 @@ impl Stream {
         self.as_fd().try_clone_to_owned()
     }
 
-    /// As [`duplicate`](Self::duplicate), once written bytes were sent and the kernel does not receive ahead.
+    /// As [`duplicate`](Self::duplicate), once written bytes were sent and the kernel does not receive ahead: reading ends
+    /// its receive, if the strategy is [`Epoll`](crate::net::SendStrategy::Epoll).
     pub(super) fn poll_duplicate(&self, cx: &mut Context<'_>) -> Poll<io::Result<crate::sys::fd::OwnedFd>> {
         ready!(self.egress.poll_drained(cx, Reason::Flushed))?;
-        if let Some(ingress) = &self.ingress {
-            ready!(ingress.poll_stop(cx));
+        if self.ingress.is_some() && self.poll_readable(cx).is_pending() && self.has_received_ahead() {
+            return Poll::Pending;
         }
         Poll::Ready(self.duplicate())
     }

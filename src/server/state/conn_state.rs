@@ -203,10 +203,8 @@ impl ConnState {
 
     /// Makes the connection move to the successor of its server once it is idle.
     pub(in crate::server) fn begin_move(&self, successor: &Successor) {
-        // A ring may receive the next request before the last response is sent.
-        if !matches!(self.handle.send_strategy(), Some(SendStrategy::NoSendfile | SendStrategy::NoCork)) {
-            self.handle.set_send_strategy(SendStrategy::Epoll);
-        }
+        // A ring would receive the next request, and hold the socket.
+        self.handle.set_send_strategy(SendStrategy::Epoll);
         self.moving.begin(successor);
     }
 

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::body::MovedBody;
 use crate::body::moved::MovedFraming;
-use crate::net::{CountedIo, Outlet, Sent, TcpListener};
+use crate::net::{CountedIo, Handle, Outlet, Sent, TcpListener};
 use crate::server::limits::Limits;
 use crate::server::state::{ConnLimiter, Output, Successor};
 
@@ -56,6 +56,7 @@ async fn a_flood_of_empty_lines_lets_other_tasks_run_and_ends_with_the_time_for_
 
 /// A reader, to which its hub sends until it leaves.
 struct Late {
+    handle: Handle,
     outlet: Option<Outlet>,
     late: Option<Bytes>,
 }
@@ -64,7 +65,7 @@ impl Driven for Late {
     fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>> {
         self.outlet = io.outlet();
         // Wakes the task when the socket has taken all bytes.
-        let _ = Pin::new(io).poll_flush(cx)?;
+        let _ = self.handle.poll_drained(cx)?;
         Poll::Pending
     }
 
@@ -94,7 +95,7 @@ async fn a_reader_that_gets_events_while_it_leaves_moves_once_they_are_sent() {
     let (give, mut given) = tokio::sync::mpsc::unbounded_channel();
     conn_state.begin_move(&Successor(Arc::new(move |socket, _| give.send(socket).expect("a receiver"))));
     conn_state.requests.set_events();
-    let late = Late { outlet: None, late: Some(Bytes::from(vec![0; LATE])) };
+    let late = Late { handle: stream.handle(), outlet: None, late: Some(Bytes::from(vec![0; LATE])) };
     let mut writer = BodyWriter::new(stream, &[], Box::new(late), false);
     let running = tokio::spawn(async move { writer.run(&conn_state).await.expect("no failure") });
     for _ in 0..10 {
