@@ -123,8 +123,8 @@ impl Stream {
         self.as_fd().try_clone_to_owned()
     }
 
-    /// As [`duplicate`](Self::duplicate), once written bytes were sent and the kernel does not receive ahead: reading ends
-    /// its receive, if the strategy is [`Epoll`](crate::net::SendStrategy::Epoll).
+    /// As [`duplicate`](Self::duplicate), once written bytes were sent and the kernel does not receive ahead: reading
+    /// ends its receive, if the strategy is [`Epoll`](crate::net::SendStrategy::Epoll).
     pub(super) fn poll_duplicate(&self, cx: &mut Context<'_>) -> Poll<io::Result<crate::sys::fd::OwnedFd>> {
         ready!(self.egress.poll_drained(cx, Reason::Flushed))?;
         if self.ingress.is_some() && self.poll_readable(cx).is_pending() && self.has_received_ahead() {

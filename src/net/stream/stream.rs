@@ -51,12 +51,13 @@ pub trait TakeOver {
         None
     }
 
-    /// Returns a duplicate of the socket for a successor of the stream, which is dropped next. Ends a receive of the ring
-    /// first.
+    /// Returns a duplicate of the socket for a successor of the stream, which is dropped next. Ends a receive of the
+    /// ring first.
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput): the stream has received bytes. It has no socket, or there is no descriptor.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput): the stream has received bytes. Others: it has no socket, or there
+    /// is no descriptor.
     fn poll_duplicate(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<OwnedFd>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }

@@ -319,8 +319,8 @@ impl<I, S: HttpService> ByHyper<'_, I, S> {
 
     /// Returns whether hyper is not needed until the next request. `hibernates`: it was not, before hyper has read.
     fn rests(&self, hibernates: bool, cx: &mut Context<'_>) -> bool {
-        // Also right after a response, which is sent now: a client may leave no time between two requests. A hyper without
-        // one has read the start of a head.
+        // Also right after a response, which is sent now: a client may leave no time between two requests. A hyper
+        // without one has read the start of a head.
         let (begun, open) = self.conn_state.requests.counts();
         match self.conn_state.moves() && begun != self.begun && open == 0 {
             true => matches!(self.conn_state.handle.poll_drained(cx), Poll::Ready(Ok(()))),

@@ -49,8 +49,8 @@ impl Moving {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Returns the socket of `stream` for the successor. `None`: the connection stays, until it is without a request once
-    /// more if the stream has received bytes.
+    /// Returns the socket of `stream` for the successor. `None`: the connection stays. If the stream has received bytes,
+    /// it may move after their request.
     pub(in crate::server) fn poll_socket(
         &self,
         cx: &mut Context<'_>,

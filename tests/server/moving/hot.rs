@@ -4,8 +4,8 @@ use testkit::http::{Flavour, watched};
 
 use super::*;
 
-/// Answers to a client after the drain has begun: one, and one more to a request that arrives while the connection leaves
-/// hyper.
+/// Answers to a client after the drain has begun: one, and one more to a request that arrives while the connection
+/// leaves hyper.
 const MOST: usize = 2;
 
 #[test]

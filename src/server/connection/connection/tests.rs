@@ -77,8 +77,8 @@ async fn a_connection_moves_right_after_the_response_in_progress_if_no_request_h
     let protocols = Arc::new(Protocols::new(&limits, &Hooks::default(), true));
     let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
     let conn_state = ConnState::new(Arc::new(limits), stream.handle(), permit);
-    let (give, mut given) = mpsc::unbounded_channel();
-    let successor = Successor(Arc::new(move |socket, _| give.send(socket).expect("a receiver")));
+    let (give, mut given) = mpsc::channel(1);
+    let successor = Successor(Arc::new(move |socket, _| give.try_send(socket).expect("once")));
     let drains = Arc::clone(&conn_state);
     let service = tower::service_fn(move |request: Request<RequestBody>| {
         // The drain begins during the last request.

@@ -92,8 +92,8 @@ async fn a_reader_that_gets_events_while_it_leaves_moves_once_they_are_sent() {
     let limits = Arc::new(Limits::default());
     let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
     let conn_state = ConnState::new(limits, stream.handle(), permit);
-    let (give, mut given) = tokio::sync::mpsc::unbounded_channel();
-    conn_state.begin_move(&Successor(Arc::new(move |socket, _| give.send(socket).expect("a receiver"))));
+    let (give, mut given) = tokio::sync::mpsc::channel(1);
+    conn_state.begin_move(&Successor(Arc::new(move |socket, _| give.try_send(socket).expect("once"))));
     conn_state.requests.set_events();
     let late = Late { handle: stream.handle(), outlet: None, late: Some(Bytes::from(vec![0; LATE])) };
     let mut writer = BodyWriter::new(stream, &[], Box::new(late), false);
