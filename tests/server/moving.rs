@@ -25,6 +25,7 @@ use testkit::http::{Answer, Raw, boxed, h2, on_both, request};
 use testkit::serving::serve;
 use testkit::skips::tell;
 
+mod hot;
 #[cfg(feature = "sse")]
 mod readers;
 
@@ -34,14 +35,19 @@ const HANGS: Duration = Duration::from_secs(60);
 const PLACES: usize = 1000;
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Returns whether idle connections move: not without takeover, nor where the ring receives for them.
+/// Returns whether idle connections move: not without takeover.
 fn moves() -> bool {
-    let is = |name: &str, what: &str| std::env::var(name).is_ok_and(|value| value.contains(what));
-    let moves = !is("MILLSTREAM_DISABLE", "takeover") && !is("MILLSTREAM_IO", "uring");
+    let disabled = std::env::var("MILLSTREAM_DISABLE").unwrap_or_default();
+    let moves = !disabled.contains("takeover");
     if !moves {
-        tell("idle connections that move: takeover is off, or the ring receives");
+        tell("idle connections that move: takeover is off");
     }
     moves
+}
+
+/// Returns whether the kernel receives bytes before the server reads them.
+fn receives_ahead() -> bool {
+    std::env::var("MILLSTREAM_IO").as_deref() == Ok("uring")
 }
 
 /// Accepts new connections, and those of the server before.
@@ -74,6 +80,8 @@ struct Scene {
     arrived: AtomicUsize,
     go_on: Notify,
     handles: std::sync::Mutex<Vec<Handle>>,
+    /// Requests that had arrived when the first connection moved.
+    before: std::sync::OnceLock<usize>,
 }
 
 impl Scene {
@@ -126,7 +134,11 @@ impl Servers {
         let shared = Arc::clone(&scene);
         let service = tower::service_fn(move |request| answer(Arc::clone(&shared), number, request));
         let server = serve(Both { listener, given: Mutex::new(given) }, service).limits(self.limits.clone());
-        let server = server.move_connections(move |socket, _| give.try_send(socket).expect("the next server"));
+        let moving = Arc::clone(&scene);
+        let server = server.move_connections(move |socket, _| {
+            moving.before.get_or_init(|| moving.arrived.load(Ordering::SeqCst));
+            give.try_send(socket).expect("the next server");
+        });
         let seen = Arc::clone(&scene);
         let server = server.on_connection(move |_, connection, _| {
             seen.handles.lock().unwrap().push(connection.handle().clone());

@@ -95,7 +95,7 @@ impl Ingress {
     /// Returns whether the socket was never read, or all received bytes were read and no receive is in progress.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
-        matches!(state.phase, Phase::Idle | Phase::Plain) && state.unread == 0 && state.end.is_none()
+        !matches!(state.phase, Phase::Armed(_) | Phase::Stopping) && state.unread == 0 && state.end.is_none()
     }
 
     /// Moves received bytes into `buf`; no bytes mean the end of the stream. Without `cx` it neither waits nor starts a
@@ -132,8 +132,8 @@ impl Ingress {
                     let armed = armed.take();
                     state.phase = Phase::Stopping;
                     drop(state);
-                    if let Some((driver, key)) = armed {
-                        driver.stop_receiving(key);
+                    if armed.is_some_and(|(driver, key)| !driver.stop_receiving(key)) {
+                        self.state().phase = Phase::Idle;
                     }
                 }
                 Phase::Armed(_) | Phase::Stopping => {

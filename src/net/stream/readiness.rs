@@ -3,13 +3,14 @@
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::BufMut;
 use tokio::io::{AsyncRead, AsyncReadExt, Interest, ReadBuf, Ready};
 
 use super::recv_buf::{Peek, RecvBuf, poll_plain};
 use super::stream::Stream;
+use crate::net::stats::Reason;
 use crate::sys::fd::{AsFd, BorrowedFd};
 use crate::sys::socket::{self, PeerActivity};
 
@@ -120,6 +121,16 @@ impl Stream {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         self.as_fd().try_clone_to_owned()
+    }
+
+    /// As [`duplicate`](Self::duplicate), once written bytes were sent and the kernel does not receive ahead: reading
+    /// ends its receive, if the strategy is [`Epoll`](crate::net::SendStrategy::Epoll).
+    pub(super) fn poll_duplicate(&self, cx: &mut Context<'_>) -> Poll<io::Result<crate::sys::fd::OwnedFd>> {
+        ready!(self.egress.poll_drained(cx, Reason::Flushed))?;
+        if self.ingress.is_some() && self.poll_readable(cx).is_pending() && self.has_received_ahead() {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.duplicate())
     }
 }
 

@@ -51,13 +51,15 @@ pub trait TakeOver {
         None
     }
 
-    /// Returns a duplicate of the socket for a successor of the stream, which is dropped next.
+    /// Returns a duplicate of the socket for a successor of the stream, which is dropped next. Ends a receive of the
+    /// ring first.
     ///
     /// # Errors
     ///
-    /// The stream holds bytes, or has no socket.
-    fn duplicate(&self) -> io::Result<OwnedFd> {
-        Err(io::ErrorKind::Unsupported.into())
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput): the stream has received bytes. Others: it has no socket, or there
+    /// is no descriptor.
+    fn poll_duplicate(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<OwnedFd>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }
 
@@ -288,8 +290,11 @@ macro_rules! stream {
                 Some(self)
             }
 
-            fn duplicate(&self) -> std::io::Result<$crate::sys::fd::OwnedFd> {
-                self.stream.duplicate()
+            fn poll_duplicate(
+                &mut self,
+                cx: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<std::io::Result<$crate::sys::fd::OwnedFd>> {
+                self.stream.poll_duplicate(cx)
             }
         }
 

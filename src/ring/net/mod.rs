@@ -96,8 +96,9 @@ impl RingDriver {
         Ok(key)
     }
 
-    /// Stops a receive. Bytes received until then, and the end, still arrive, unless the receive was not submitted yet.
-    pub(crate) fn stop_receiving(&self, key: Key) {
+    /// Stops a receive. Bytes received until then, and the end, still arrive. Returns `false` if the receive was not
+    /// submitted yet, so that nothing arrives.
+    pub(crate) fn stop_receiving(&self, key: Key) -> bool {
         let mut queue = lock(&self.queue);
         let is_armed = queue.sockets.receive.is_armed(key);
         let unsent = if is_armed { None } else { queue.sockets.receive.release(key) };
@@ -105,10 +106,10 @@ impl RingDriver {
             queue.sockets.receive.stopping.push_back(key);
         }
         drop(queue);
-        drop(unsent);
         if is_armed {
             (self.kick)();
         }
+        unsent.is_none()
     }
 
     /// Returns the number of connections with new bytes, according to the last completions.

@@ -65,7 +65,7 @@ where
         match conn_state.unless_raised(ShutdownPhase::Nothing, version).await {
             Ok(Some(Ok(version))) => Next::Step(speak(version, protocols, stream, adapter)),
             Ok(Some(Err(error))) => Next::Ended(Err(error.into())),
-            Ok(None) if conn_state.moving.give(&stream, None) => Next::Ended(Ok(())),
+            Ok(None) if moves(conn_state, &mut stream).await => Next::Ended(Ok(())),
             Ok(None) => Next::Step(connection(protocols, stream, adapter)),
             Err(phase) => Next::Ended(end_one(stream, phase, conn_state).await),
         }
@@ -103,6 +103,12 @@ async fn unless_moved<T>(conn_state: &ConnState, first: impl Future<Output = T>)
         Poll::Pending => Poll::Pending,
     })
     .await
+}
+
+/// Gives a connection without a request to the successor of the server. Returns `false` if it stays.
+async fn moves(conn_state: &ConnState, stream: &mut impl TakeOver) -> bool {
+    let socket = poll_fn(|cx| conn_state.moving.poll_socket(cx, stream)).await;
+    socket.map(|socket| conn_state.moving.give(socket, None)).is_some()
 }
 
 pub(in crate::server) fn speak<I, S>(
@@ -270,10 +276,8 @@ where
     Box::pin(async move {
         match next_request(&mut stream, adapter.conn_state()).await {
             Ok(Rest::Request) => Next::Step(one(protocols, stream, adapter)),
-            Ok(Rest::Moves) => match adapter.conn_state().moving.give(&stream, None) {
-                true => Next::Ended(Ok(())),
-                false => Next::Step(hibernate(protocols, stream, adapter)),
-            },
+            Ok(Rest::Moves) if moves(adapter.conn_state(), &mut stream).await => Next::Ended(Ok(())),
+            Ok(Rest::Moves) => Next::Step(hibernate(protocols, stream, adapter)),
             Ok(Rest::Ended) => Next::Ended(Ok(())),
             Err(error) => Next::Ended(Err(error)),
         }
@@ -301,7 +305,7 @@ enum Outcome {
     /// waits until its own first request has ended.
     Idle,
     TakenOver(Box<dyn Driven>),
-    /// The connection has no request, and the reaper has requested hibernation.
+    /// The connection has no request, and the reaper has requested hibernation, or it moves.
     Hibernates,
     /// A response waits for the connection to become a tunnel.
     Switches,
@@ -311,6 +315,17 @@ impl<I, S: HttpService> ByHyper<'_, I, S> {
     /// Returns whether the connection has had requests, but this hyper has had none.
     fn is_idle(&self) -> bool {
         self.begun > 0 && self.begun == self.conn_state.requests.counts().0
+    }
+
+    /// Returns whether hyper is not needed until the next request. `hibernates`: it was not, before hyper has read.
+    fn rests(&self, hibernates: bool, cx: &mut Context<'_>) -> bool {
+        // Also right after a response, which is sent now: a client may leave no time between two requests. A hyper
+        // without one has read the start of a head.
+        let (begun, open) = self.conn_state.requests.counts();
+        match self.conn_state.moves() && begun != self.begun && open == 0 {
+            true => matches!(self.conn_state.handle.poll_drained(cx), Poll::Ready(Ok(()))),
+            false => hibernates && self.conn_state.should_hibernate(),
+        }
     }
 }
 
@@ -330,7 +345,7 @@ where
             Poll::Pending => match conn_state.handover.take_over() {
                 Some(body) => Poll::Ready(Outcome::TakenOver(body)),
                 None if self.finishes && self.is_idle() => Poll::Ready(Outcome::Idle),
-                None if hibernates && conn_state.can_hibernate() => Poll::Ready(Outcome::Hibernates),
+                None if self.rests(hibernates, cx) && conn_state.can_leave_hyper() => Poll::Ready(Outcome::Hibernates),
                 None => Poll::Pending,
             },
         }

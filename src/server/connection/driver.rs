@@ -85,18 +85,21 @@ impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> BodyWriter<I>
     }
 
     /// Gives the connection to the successor of the server, with its reader. Returns `false` if it cannot move now.
-    fn moves(&mut self, conn_state: &ConnState, cx: &Context<'_>) -> bool {
+    fn moves(&mut self, conn_state: &ConnState, cx: &mut Context<'_>) -> bool {
         let holds_bytes = || conn_state.handle.pulse().is_none_or(|pulse| pulse.waits());
-        if !self.early.is_empty() || holds_bytes() {
+        let may_move = conn_state.requests.has_events() && self.early.is_empty();
+        if !may_move || holds_bytes() {
             return false;
         }
+        let Poll::Ready(Some(socket)) = conn_state.moving.poll_socket(cx, &mut self.stream) else { return false };
         let Some(events) = self.body.as_mut().and_then(|body| body.leave()) else { return false };
         // The hub has written until then.
         if holds_bytes() {
             cx.waker().wake_by_ref();
             return false;
         }
-        conn_state.moving.give(&self.stream, Some(events))
+        conn_state.moving.give(socket, Some(events));
+        true
     }
 
     /// Detects that the client has left, if only reading detects this. hyper does the same.

@@ -85,10 +85,10 @@ impl<I: TakeOver + Send + 'static> TakeOver for SharedStream<I> {
         }
     }
 
-    fn duplicate(&self) -> io::Result<OwnedFd> {
+    fn poll_duplicate(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<OwnedFd>> {
         match self {
-            Self::Own(stream) => stream.duplicate(),
-            Self::Shared(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Own(stream) => stream.poll_duplicate(cx),
+            Self::Shared(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 }

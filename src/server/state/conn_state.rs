@@ -9,12 +9,12 @@ use std::task::{Poll, Waker};
 use super::conn_limiter::Permit;
 use super::gone::Absence;
 use super::handover::Handover;
-use super::moving::Moving;
+use super::moving::{Moving, Successor};
 use super::requests::Requests;
 use super::unread::Unread;
 use super::wait::Wait;
 use crate::body::GracefulClose;
-use crate::net::Handle;
+use crate::net::{Handle, SendStrategy};
 use crate::server::limits::Limits;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -194,17 +194,18 @@ impl ConnState {
         }
     }
 
-    /// Wakes a connection that [moves](Moving), after its first `requests`. It moves at once, or after the response in
-    /// progress.
-    pub(in crate::server) fn request_move(&self, requests: u32) {
-        self.hibernate_after.store(requests, Ordering::Relaxed);
-        self.wake();
-    }
-
-    fn wake(&self) {
+    /// Wakes the task of the connection.
+    pub(in crate::server) fn wake(&self) {
         if let Some(waker) = &*lock(&self.waker) {
             waker.wake_by_ref();
         }
+    }
+
+    /// Makes the connection move to the successor of its server once it is idle.
+    pub(in crate::server) fn begin_move(&self, successor: &Successor) {
+        // A ring would receive the next request, and hold the socket.
+        self.handle.set_send_strategy(SendStrategy::Epoll);
+        self.moving.begin(successor);
     }
 
     /// Returns whether the connection moves to the successor of its server once it is idle. Connections of HTTP/2 do not
@@ -231,8 +232,8 @@ impl ConnState {
 
     /// Returns whether the connection can be taken from hyper: there is no response, no unread request body, and no
     /// unwritten bytes. hyper's answer to an invalid request is counted like other bytes.
-    pub(in crate::server) fn can_hibernate(&self) -> bool {
-        self.should_hibernate()
+    pub(in crate::server) fn can_leave_hyper(&self) -> bool {
+        self.requests.counts().1 == 0
             && !self.requests.is_arriving()
             && self.handover.is_settled()
             && self.handle.pulse().is_some_and(|pulse| !pulse.waits())

@@ -1,7 +1,9 @@
 //! Moves a connection to the successor of its server.
 
 use std::fmt;
+use std::io;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 
 use crate::body::MovedBody;
 use crate::net::TakeOver;
@@ -20,13 +22,15 @@ pub(in crate::server) struct Moving {
     done: AtomicBool,
     /// Whether it could move, and its response did not let it.
     asked: AtomicBool,
+    /// Whether it moves once a receive of the ring has ended.
+    waits: AtomicBool,
     /// Whether it cannot move, and drains as usual.
     stays: AtomicBool,
 }
 
 impl Moving {
     /// Makes the connection move once it is idle.
-    pub(in crate::server) fn begin(&self, successor: &Successor) {
+    pub(super) fn begin(&self, successor: &Successor) {
         self.successor.get_or_init(|| successor.clone());
     }
 
@@ -46,7 +50,9 @@ impl Moving {
 
     /// Records that the task of the connection has run, and that it did not move, although no bytes wait for room.
     pub(in crate::server) fn mark_asked(&self) {
-        self.asked.store(true, Ordering::Relaxed);
+        if !self.waits.load(Ordering::Relaxed) {
+            self.asked.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Returns whether the response of the connection did not let it move.
@@ -54,16 +60,28 @@ impl Moving {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Gives the socket of `stream` to the successor, with the events of its reader. Returns `false` if the stream holds
-    /// bytes, or the ring receives for it: the connection stays.
-    pub(in crate::server) fn give(&self, stream: &impl TakeOver, events: Option<MovedBody>) -> bool {
-        let Some((successor, socket)) = self.successor.get().zip(stream.duplicate().ok()) else {
+    /// Returns the socket of `stream` for the successor. `None`: the connection stays. If the stream has received bytes,
+    /// it may move after their request.
+    pub(in crate::server) fn poll_socket(
+        &self,
+        cx: &mut Context<'_>,
+        stream: &mut impl TakeOver,
+    ) -> Poll<Option<OwnedFd>> {
+        let socket = stream.poll_duplicate(cx);
+        self.waits.store(socket.is_pending(), Ordering::Relaxed);
+        let socket = ready!(socket);
+        if socket.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::InvalidInput) {
             self.stays.store(true, Ordering::Relaxed);
-            return false;
-        };
-        self.done.store(true, Ordering::Relaxed);
-        (successor.0)(socket, events);
-        true
+        }
+        Poll::Ready(socket.ok())
+    }
+
+    /// Gives the socket of the connection to the successor, with the events of its reader.
+    pub(in crate::server) fn give(&self, socket: OwnedFd, events: Option<MovedBody>) {
+        if let Some(successor) = self.successor.get() {
+            self.done.store(true, Ordering::Relaxed);
+            (successor.0)(socket, events);
+        }
     }
 
     /// Returns whether the successor has the socket.

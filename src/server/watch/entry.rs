@@ -238,7 +238,7 @@ impl Entry {
             self.idle = (verdict == CheckVerdict::Well { between_requests: true }).then(|| self.idle.unwrap_or(now));
             // Waits a tick for requests that are on their way, and for heads that have begun.
             let is_idle = self.idle.is_some_and(|since| now.duration_since(since) >= tick);
-            let drained = self.drain(now >= until, is_idle, facts.requests.0);
+            let drained = self.drain(now >= until, is_idle);
             if deadline.is_some() && self.drained != Drain::Aborted {
                 self.drained = drained;
             }
@@ -246,7 +246,7 @@ impl Entry {
         hibernates
     }
 
-    fn drain(&self, is_late: bool, is_idle: bool, begun: u32) -> Drain {
+    fn drain(&self, is_late: bool, is_idle: bool) -> Drain {
         let conn_state = &*self.conn_state;
         // A connection that is between two requests at the deadline ends in order, unless it was already told to
         // finish.
@@ -254,9 +254,9 @@ impl Entry {
             conn_state.abort();
             return Drain::Aborted;
         }
-        // A connection that is never idle at a check moves after the response in progress.
+        // It moves now if it is idle, or else by itself after a response.
         if conn_state.moves() && !is_late {
-            conn_state.request_move(begun);
+            conn_state.wake();
             return Drain::Waits;
         }
         // GOAWAY tells an HTTP/2 client which requests are answered. `Connection: close` in the next response tells an

@@ -173,7 +173,7 @@ pub(in crate::server) async fn reaper(shared: Arc<ServerShared>) -> Drained {
         if let Stage::Drains { deadline, .. } = stage {
             let begin = || {
                 if let Some(successor) = &shared.successor {
-                    entries.iter().for_each(|entry| entry.conn_state.moving.begin(successor));
+                    entries.iter().for_each(|entry| entry.conn_state.begin_move(successor));
                 }
                 let connections = entries.iter().map(|entry| &entry.conn_state);
                 Waves::begin(connections, shared.limiter.open(), shared.limits.drain_spread, deadline)

@@ -18,9 +18,9 @@ use testkit::child;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::DEADLINE;
 use super::managed::Manager;
 use super::processes::{asked, free, until};
+use super::{moves, until_replaced};
 
 /// In the child: serves until its successor does, unless there is a file `fails`. Answers have the number of the process.
 fn serves(what: &str) {
@@ -40,9 +40,10 @@ async fn run(path: PathBuf, addr: &str) -> std::io::Result<()> {
         let text = format!("{} {}", std::process::id(), request.uri().path());
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
     });
-    loop {
-        let (successor, mut replace) = (serving.successor(), signal(SignalKind::user_defined2())?);
-        let signal = async move {
+    let server = || serve(listener.clone(), service).move_connections(listener.give());
+    let drain = || {
+        let (successor, mut replace) = (serving.successor(), signal(SignalKind::user_defined2()).unwrap());
+        async move {
             let replaced = async {
                 loop {
                     replace.recv().await;
@@ -54,12 +55,9 @@ async fn run(path: PathBuf, addr: &str) -> std::io::Result<()> {
                 () = successor => {}
                 () = replaced => {}
             }
-        };
-        serve(listener.clone(), service).move_connections(listener.give()).drain(signal, DEADLINE).await?;
-        if serving.finish().await.is_ok() {
-            return Ok(());
         }
-    }
+    };
+    until_replaced(&serving, server, drain).await.map(drop)
 }
 
 /// The process that serves now, which may be no child of this one. Killed at its end.
@@ -104,6 +102,9 @@ fn no_request_fails_while_a_process_replaces_itself() {
     if let Some(what) = child::task() {
         return serves(&what);
     }
+    if !moves() {
+        return;
+    }
     let (manager, addr) = (Manager::new(), free());
     let mut current = Current(None);
     let mut first = manager.start(NAME, &addr.to_string(), vec![]);
@@ -116,8 +117,7 @@ fn no_request_fails_while_a_process_replaces_itself() {
             thread::spawn(move || {
                 let mut client = TcpStream::connect(addr).unwrap();
                 while !end.load(Ordering::Relaxed) {
-                    // A client that asks at once again moves late.
-                    thread::park_timeout(Duration::from_millis(20 + n));
+                    thread::park_timeout(Duration::from_millis(n));
                     if n % 4 == 0 {
                         client = TcpStream::connect(addr).unwrap();
                     }

@@ -16,7 +16,7 @@ use super::*;
 use crate::net::TcpListener;
 use crate::server::limits::Limits;
 use crate::server::request::RequestBody;
-use crate::server::state::ConnLimiter;
+use crate::server::state::{ConnLimiter, Successor};
 
 /// hyper writes `Connection: close` in a head that follows the order to finish, also if the body is taken over then.
 #[tokio::test]
@@ -61,4 +61,49 @@ async fn no_request_is_answered_behind_a_response_that_closes() {
     assert_eq!(got.matches("HTTP/1.1 ").count(), 1, "{got}");
     running.await.expect("no panic").expect("no failure");
     assert_eq!(conn_state.requests.counts(), (1, 0));
+}
+
+/// The reaper does not see a moment without a request, if the client sends the next one at once.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_connection_moves_right_after_the_response_in_progress_if_no_request_has_arrived() {
+    use tokio::sync::mpsc;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+    let mut client =
+        tokio::net::TcpStream::connect(listener.local_addr().expect("its address")).await.expect("a client");
+    let (stream, _) = listener.accept().await.expect("a stream");
+    let limits = Limits::default();
+    let protocols = Arc::new(Protocols::new(&limits, &Hooks::default(), true));
+    let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+    let conn_state = ConnState::new(Arc::new(limits), stream.handle(), permit);
+    let (give, mut given) = mpsc::channel(1);
+    let successor = Successor(Arc::new(move |socket, _| give.try_send(socket).expect("once")));
+    let drains = Arc::clone(&conn_state);
+    let service = tower::service_fn(move |request: Request<RequestBody>| {
+        // The drain begins during the last request.
+        if request.uri().path() == "/last" {
+            drains.begin_move(&successor);
+        }
+        async { Ok::<_, Infallible>(Response::new("answer".to_owned())) }
+    });
+    let adapter = Adapter::new(service, Extensions::new(), Arc::clone(&conn_state));
+    let running = tokio::spawn(run(connection(protocols, stream, adapter)));
+    for (asked, is_given) in [
+        ("GET / HTTP/1.1\r\nHost: mill\r\n\r\n", false),
+        // The start of the next head has arrived with it.
+        ("GET /last HTTP/1.1\r\nHost: mill\r\n\r\nGET /next HT", false),
+        ("TP/1.1\r\nHost: mill\r\n\r\n", true),
+    ] {
+        client.write_all(asked.as_bytes()).await.expect("room");
+        let mut got = Vec::new();
+        while !got.ends_with(b"answer") {
+            assert_ne!(client.read_buf(&mut got).await.expect("an answer"), 0, "{got:?}");
+        }
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(given.try_recv().is_ok(), is_given, "{asked}");
+    }
+    running.await.expect("no panic").expect("no failure");
 }

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::net::CountedIo;
+use crate::body::MovedBody;
+use crate::body::moved::MovedFraming;
+use crate::net::{CountedIo, Handle, Outlet, Sent, TcpListener};
 use crate::server::limits::Limits;
-use crate::server::state::ConnLimiter;
+use crate::server::state::{ConnLimiter, Output, Successor};
 #[cfg(feature = "sse")]
 use crate::{
     body::ResumedBody,
-    body::moved::MovedFraming,
-    net::{Outlet, Owed, TcpListener, TcpStream},
     server::response::resumed,
-    server::state::{Protocol, Successor},
-    sse::{Event, HandedEvent, Hub},
+    server::state::Protocol,
+    sse::{Event, Hub},
 };
 
 #[tokio::test]
@@ -61,59 +61,63 @@ async fn a_flood_of_empty_lines_lets_other_tasks_run_and_ends_with_the_time_for_
     assert_eq!(next.await.expect("an end").expect("no failure"), Rest::Ended);
 }
 
-/// A stream whose socket cannot be given away, although others write to it: as with TLS.
-#[cfg(feature = "sse")]
-struct Fixed(TcpStream);
+/// A reader, to which its hub sends until it leaves.
+struct Late {
+    handle: Handle,
+    outlet: Option<Outlet>,
+    late: Option<Bytes>,
+}
 
-#[cfg(feature = "sse")]
-impl TakeOver for Fixed {
-    fn count_writes(&mut self, owed: Arc<Owed>) {
-        self.0.count_writes(owed);
+impl Driven for Late {
+    fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>> {
+        self.outlet = io.outlet();
+        // Wakes the task when the socket has taken all bytes.
+        let _ = self.handle.poll_drained(cx)?;
+        Poll::Pending
     }
 
-    fn outlet(&self) -> Option<Outlet> {
-        self.0.outlet()
+    fn leave(&mut self) -> Option<MovedBody> {
+        if let Some((outlet, late)) = self.outlet.take().zip(self.late.take()) {
+            assert_eq!(outlet.send(&late), Sent::Waits, "more than the socket takes");
+        }
+        Some(MovedBody { reader: Box::new(()), framing: MovedFraming { is_chunked: true, keeps_alive: true } })
+    }
+
+    fn keeps_alive(&self) -> bool {
+        true
     }
 }
 
-#[cfg(feature = "sse")]
-impl Rewind for Fixed {
-    fn unread(&mut self, bytes: &[u8]) {
-        self.0.unread(bytes);
+#[cfg(unix)]
+#[tokio::test]
+async fn a_reader_that_gets_events_while_it_leaves_moves_once_they_are_sent() {
+    const LATE: usize = 32 << 20;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+    let mut client =
+        tokio::net::TcpStream::connect(listener.local_addr().expect("its address")).await.expect("a client");
+    let (stream, _) = listener.accept().await.expect("a stream");
+    let limits = Arc::new(Limits::default());
+    let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+    let conn_state = ConnState::new(limits, stream.handle(), permit);
+    let (give, mut given) = tokio::sync::mpsc::channel(1);
+    conn_state.begin_move(&Successor(Arc::new(move |socket, _| give.try_send(socket).expect("once"))));
+    conn_state.requests.set_events();
+    let late = Late { handle: stream.handle(), outlet: None, late: Some(Bytes::from(vec![0; LATE])) };
+    let mut writer = BodyWriter::new(stream, &[], Box::new(late), false);
+    let running = tokio::spawn(async move { writer.run(&conn_state).await.expect("no failure") });
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
     }
-}
-
-#[cfg(feature = "sse")]
-impl Read for Fixed {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: hyper::rt::ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Read::poll_read(Pin::new(&mut self.0), cx, buf)
-    }
-}
-
-#[cfg(feature = "sse")]
-impl Write for Fixed {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Write::poll_write(Pin::new(&mut self.0), cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Write::poll_flush(Pin::new(&mut self.0), cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Write::poll_shutdown(Pin::new(&mut self.0), cx)
-    }
+    assert!(given.try_recv().is_err(), "bytes wait for room in the socket");
+    let mut got = vec![0; LATE];
+    client.read_exact(&mut got).await.expect("all bytes");
+    assert_eq!(running.await.expect("no panic"), BodyEnd::Moved);
+    given.try_recv().expect("its socket");
 }
 
 #[cfg(feature = "sse")]
 #[tokio::test]
-async fn a_reader_whose_connection_cannot_move_gets_further_events() {
-    use tokio::io::AsyncReadExt;
-
+async fn a_reader_that_cannot_leave_gets_further_events() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let client = tokio::net::TcpStream::connect(listener.local_addr().expect("bound"));
     let (accepted, client) = tokio::join!(listener.accept(), client);
@@ -126,7 +130,7 @@ async fn a_reader_whose_connection_cannot_move_gets_further_events() {
     let body = hub.subscribe_from(None).expect("room");
     let body =
         resumed(&conn_state, ResumedBody { body, framing: MovedFraming { is_chunked: false, keeps_alive: false } });
-    let mut writer = BodyWriter::new(Fixed(stream), &[], body, false);
+    let mut writer = BodyWriter::new(stream, &[], body, false);
     let writing = Arc::clone(&conn_state);
     let written = tokio::spawn(async move {
         // From here on the reaper can wake the task.
@@ -145,14 +149,13 @@ async fn a_reader_whose_connection_cannot_move_gets_further_events() {
     hub.send(Event::new().data("before")).expect("open");
     expect("before").await;
     assert_eq!(hub.stats().direct, 1, "the hub writes");
-    let handover = hub.hand_over().expect("the first time");
-    conn_state.moving.begin(&Successor(Arc::new(|_, _| panic!("it cannot move"))));
-    conn_state.request_move(1);
+    // The hub is not handed over.
+    conn_state.begin_move(&Successor(Arc::new(|_, _| panic!("it cannot move"))));
+    conn_state.wake();
     // The task runs.
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
-    let bytes = Bytes::from_static(b"data: after\n\n");
-    handover.deliver(HandedEvent { id: "1".to_owned(), bytes, age: Duration::ZERO }).expect("a valid id");
+    hub.send(Event::new().data("after")).expect("open");
     expect("after").await;
     hub.close();
     assert_eq!(written.await.expect("no panic"), BodyEnd::Last);
