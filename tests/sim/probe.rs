@@ -1,10 +1,12 @@
 //! What is asked of a server behind its clients: whether all places are free, and whether hubs write to connections.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::poll_immediate;
 use millstream::sse::Hub;
-use testkit::sim::{Dice, Ended, Pace, Profile, Wire, bytes_of};
+use testkit::sim::{Dice, Ended, Pace, Profile, Socket, Wire, bytes_of};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
@@ -32,10 +34,27 @@ pub(crate) async fn places(world: &World) -> Vec<Wire> {
     wires
 }
 
-/// Expects an answer of the service, or that the server is full.
-async fn taken(world: &World, tags: &Tags, status: u16) -> Option<Wire> {
+/// Connects at once. The connection waits for the listener, which accepts it although a drain begins in this moment. Returns the
+/// rest of the probe.
+pub(crate) async fn waiting(world: &Arc<World>) -> impl Future<Output = ()> + Send + 'static {
+    let profile = Profile { latency: 0, ..Profile::default() };
+    let connected = poll_immediate(world.connector.connect(IpAddr::from([192, 0, 2, 2]), profile)).await;
+    let socket = connected.and_then(Result::ok).filter(|socket| socket.others() < world.terms.places);
+    let world = Arc::clone(world);
+    async move {
+        if let Some(socket) = socket {
+            served(&world, socket, &Tags::new(u64::from(u16::MAX) + 2), 200).await;
+        }
+    }
+}
+
+/// Connects, and expects an answer of the service, or that the server is full.
+pub(crate) async fn taken(world: &World, tags: &Tags, status: u16) -> Option<Wire> {
     let socket = world.connector.connect(IpAddr::from([192, 0, 2, 1]), Profile::default()).await;
-    let socket = socket.expect("a server that listens");
+    served(world, socket.expect("a server that listens"), tags, status).await
+}
+
+async fn served(world: &World, socket: Socket, tags: &Tags, status: u16) -> Option<Wire> {
     let mut wire = match &world.seals {
         None => Wire::new(socket, Pace::FAST),
         Some(seals) => match seals.connect(&mut Dice::new(0), socket, false).await {
