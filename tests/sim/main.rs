@@ -104,7 +104,7 @@ use world::{Outcome, run};
 /// Seeds of a run without `MILLSTREAM_SIM_SECONDS`.
 const SEEDS: u64 = 20;
 /// The same, on sockets of the kernel.
-const SEEDS_ON_SOCKETS: u64 = 10;
+const SEEDS_ON_SOCKETS: u64 = 9;
 /// Seeds that run twice, without `MILLSTREAM_SIM_SAME`.
 const SAME: u64 = 4;
 /// Time, by the clock of the machine if it goes on, after which h2 forgets a stream that the server has reset.

@@ -11,7 +11,6 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use crate::decode::Form;
-use crate::log::EventLog;
 use crate::publish;
 use crate::world::{Tags, World};
 
@@ -118,13 +117,8 @@ pub(crate) async fn direct_writes(world: &World, hub: &Hub, wires: &mut Vec<Wire
     if terms.max_age.is_none() {
         comments(world, hub, &mut wires[0]).await;
     }
-    // A log takes a millisecond for each event, and one in a directory takes longer.
-    let is_quick = match &terms.log {
-        None => true,
-        Some(EventLog::Simulated(_)) => world.terms.write_stall > 10_000,
-        Some(EventLog::Directory(_)) => false,
-    };
-    if is_quick {
+    // A log takes a millisecond for each event.
+    if terms.log.is_none() || world.terms.write_stall > 10_000 {
         stalled(world, hub, &mut wires[0]).await;
         // The others have taken nothing, too.
         wires.drain(..count);
@@ -134,7 +128,7 @@ pub(crate) async fn direct_writes(world: &World, hub: &Hub, wires: &mut Vec<Wire
 /// A reader that takes nothing gets no more than its connection and the queue hold: it is told that it misses events, or its
 /// stream ends.
 async fn stalled(world: &World, hub: &Hub, wire: &mut Wire) {
-    let (mut bytes, mut left) = (0, world.terms.hub.queue + 1);
+    let (began, mut bytes, mut left) = (world.net.now(), 0, world.terms.hub.queue + 1);
     while left > 0 {
         let number = world.published.lock().unwrap().len();
         publish::send(world, hub).await;
@@ -151,6 +145,8 @@ async fn stalled(world: &World, hub: &Hub, wire: &mut Wire) {
         match timeout(Duration::from_millis(SLACK), wire.chunk()).await {
             Ok(Ok(chunk)) if chunk.is_empty() || chunk.starts_with(b"event: gap\n") => return,
             Ok(Ok(chunk)) => got += chunk.len(),
+            // The senders have waited for so long that the connection was reset.
+            Ok(Err(_)) if world.net.now() >= began + world.terms.write_stall => return,
             ended => {
                 let link = wire.io.link();
                 return world.fault(link, format_args!("{ended:?} behind {got} bytes of {bytes}, and no gap"));
