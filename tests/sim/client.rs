@@ -15,7 +15,8 @@ use crate::handshake;
 use crate::line::{Line, SMALL};
 use crate::owed::Asked;
 use crate::reader::Reader;
-use crate::request::Request;
+use crate::request::{Request, Torn};
+use crate::service::TRAILERS;
 use crate::world::{Tags, World};
 
 const HOUR: u64 = 3_600_000;
@@ -153,8 +154,8 @@ impl Talk {
         let asked = self.ask_all(&requests, &bytes, is_whole).await;
         let mut goes_on = true;
         for (at, request) in requests.iter().enumerate() {
-            let Request { tag, is_torn, .. } = *request;
-            let asked = Asked { tag, is_head: request.is_head(), is_torn, is_behind: at > 0, ..asked.clone() };
+            let Request { tag, torn, .. } = *request;
+            let asked = Asked { tag, is_head: request.is_head(), torn, is_behind: at > 0, ..asked.clone() };
             goes_on = self.answer(request, &asked).await;
             if !goes_on {
                 // Requests behind the last one are not executed, RFC 9112 §9.6.
@@ -192,7 +193,7 @@ impl Talk {
             has_body: !first.body.is_empty(),
             is_prompt: is_whole && !first.waits,
             is_head: false,
-            is_torn: false,
+            torn: Torn::Never,
             is_behind: false,
         }
     }
@@ -220,6 +221,10 @@ impl Talk {
         let Some(head) = self.head_of(asked, request.status).await else { return false };
         if !self.body_of(asked, &head, &request.expected).await {
             return false;
+        }
+        let is_chunked = head.field("transfer-encoding").is_some() && !asked.is_head;
+        if is_chunked && self.wire.trailers != if request.trails { TRAILERS } else { "" } {
+            self.fault(format_args!("the trailers {:?} behind the answer to {asked:?}", self.wire.trailers));
         }
         let now = self.world.net.now();
         self.was_last = head.closes() || request.is_last;

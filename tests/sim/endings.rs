@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use crate::client::Talk;
 use crate::owed::Asked;
 use crate::refused;
+use crate::request::{Torn, shrinking};
 use crate::tokens;
 use crate::world::LATE;
 
@@ -235,11 +236,14 @@ async fn part_of_body(mut talk: Talk) {
 async fn stall(mut talk: Talk) {
     let tag = talk.tags.next();
     let len = 600 << 10;
-    let path = match *talk.dice.pick(&["fixed", "stream"]) {
-        "fixed" => format!("fixed/{tag}/{len}"),
-        _ => format!("stream/{tag}/200/{}/0", len / 200),
+    let kind = *talk.dice.pick(&["fixed", "stream", "shrinks"]);
+    let path = match kind {
+        "fixed" => format!("/fixed/{tag}/{len}"),
+        "stream" => format!("/stream/{tag}/200/{}/0", len / 200),
+        _ => shrinking(&mut talk.dice, tag, len),
     };
-    let asked = talk.ask(tag, &format!("GET /{path} HTTP/1.1\r\nHost: mill\r\n\r\n")).await;
+    let torn = if kind == "shrinks" { Torn::Maybe } else { Torn::Never };
+    let asked = Asked { torn, ..talk.ask(tag, &format!("GET {path} HTTP/1.1\r\nHost: mill\r\n\r\n")).await };
     let Some(head) = talk.head_of(&asked, 200).await else { return };
     let (began, limit) = (talk.world.net.now(), talk.world.terms.write_stall);
     if talk.dice.chance(30) {
@@ -329,6 +333,8 @@ async fn wrong_record(mut talk: Talk) {
     let (now, latest) = (talk.world.net.now(), asked.sent + talk.line.time_for(wrong.len()) + talk.line.longest + LATE);
     let is_late = talk.line.is_able && now > latest;
     let is_alert = ended == Ended::Garbled || talk.has_closed(&asked) || !talk.line.is_in_one_piece;
+    // The rest of an alert is not sent.
+    let is_alert = is_alert || (ended == Ended::Truncated && talk.line.takes_parts);
     if !bytes.is_empty() || is_late || !is_alert || ended == Ended::Hangs {
         talk.fault(format_args!("{ended:?} at {now} ms, not an alert until {latest} ms, and {} bytes", bytes.len()));
     }

@@ -13,12 +13,14 @@ use crate::decode::Form;
 use crate::line::SMALL;
 use crate::owed2::SLOW;
 use crate::reader::{Reader, Stream};
-use crate::request::Request;
+use crate::request::{Request, Torn};
 use crate::session::{Asked, Held, Progress, Session};
 use crate::world::LATE;
 
 /// Longer than a limit takes to end a slow connection.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(200);
+/// The window for uploads that are read late.
+const HOARDS: u32 = 4 << 20;
 /// Bytes that the id of an event takes in a head, at most.
 const ID: usize = 24;
 
@@ -38,7 +40,11 @@ impl Session {
             if self.world.is_over() || self.is_over() {
                 return;
             }
-            let request = Request::choose_two(&mut dice, &self.tags, most);
+            let mut request = Request::choose_two(&mut dice, &self.tags, most);
+            // Narrower windows take no other upload meanwhile.
+            if request.path.starts_with("/upload") && self.world.terms.windows.1 >= HOARDS && dice.chance(40) {
+                request.hoard(&mut dice);
+            }
             let tag = request.tag;
             let is_left = dice.chance(15).then(|| Duration::from_millis(dice.of_any_size(1..=3_000)));
             let asking = self.exchange(sender, request, &mut dice, holds);
@@ -105,7 +111,7 @@ impl Session {
         let head = (request.method, &*request.path);
         let sent = self.send(sender, request.tag, head, HeaderMap::new(), (bytes, request.method != "POST")).await;
         let Some(Sent { mut asked, progress, response, mut stream }) = sent else { return };
-        (asked.takes, asked.is_torn, asked.has_body) = (request.takes, request.is_torn, request.method == "POST");
+        (asked.takes, asked.torn, asked.has_body) = (request.takes, request.torn, request.method == "POST");
         if asked.has_body {
             // The end of an empty body follows its head.
             asked.is_prompt = dice.chance(75) || request.body.is_empty();
@@ -122,7 +128,7 @@ impl Session {
         };
         self.judge(&asked, &request.expected, &body, cut.as_ref());
         // The end of what is torn may be lost in part.
-        if cut.is_none() || asked.is_torn {
+        if cut.is_none() || asked.torn != Torn::Never {
             self.answered(&asked, progress);
         }
     }

@@ -16,10 +16,11 @@ use testkit::serving::{AnyService, serve};
 use testkit::sim::kernel;
 use testkit::sim::{Net, SimListener};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::world::Terms;
+use crate::terms::Terms;
 use testkit::sim::all_bytes;
 
 /// The sockets of the server.
@@ -101,10 +102,10 @@ impl Ground {
         service: AnyService,
         tls: Option<Tls>,
         terms: &Terms,
-        drain: oneshot::Receiver<()>,
+        (drain, gives): (oneshot::Receiver<()>, Option<Sender<Given>>),
     ) -> (Running, JoinSet<()>) {
         match self {
-            Self::Simulated => (serve_on(listener, service, tls, terms, drain), JoinSet::new()),
+            Self::Simulated => (serve_on(listener, service, tls, terms, drain, None), JoinSet::new()),
             #[cfg(not(portable))]
             Self::Kernel => {
                 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -115,7 +116,7 @@ impl Ground {
                 let mut carriers = JoinSet::new();
                 carriers.spawn(kernel::forward(listener, path.into()));
                 carriers.spawn(kernel::tick(net.clone()));
-                (serve_on(server, service, tls, terms, drain), carriers)
+                (serve_on(server, service, tls, terms, drain, gives), carriers)
             }
         }
     }
@@ -140,6 +141,12 @@ impl Accept for Narrow {
     }
 }
 
+/// What a server gives away when it drains.
+#[cfg(not(portable))]
+pub(crate) type Given = (std::os::fd::OwnedFd, Option<millstream::body::MovedBody>);
+#[cfg(portable)]
+pub(crate) type Given = ();
+
 /// A server that runs.
 pub(crate) type Running = JoinHandle<io::Result<Drained>>;
 
@@ -149,11 +156,18 @@ fn serve_on(
     tls: Option<Tls>,
     terms: &Terms,
     drain: oneshot::Receiver<()>,
+    gives: Option<Sender<Given>>,
 ) -> Running {
     let deadline = Duration::from_millis(terms.deadline);
     let server = serve(listener, service).limits(terms.limits()).takeover(terms.takes_over);
     // The length of a date depends on its digits in HPACK.
     let server = server.http2(|http2| _ = http2.auto_date_header(false));
+    #[cfg(not(portable))]
+    let server = match gives {
+        // The next server is gone at the end of a seed.
+        Some(gives) => server.move_connections(move |socket, events| _ = gives.try_send((socket, events))),
+        None => server,
+    };
     let server = match tls {
         Some(tls) => server.tls(tls),
         None => server,

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use millstream::metrics::Snapshot;
 use millstream::sse::{Hub, LagPolicy};
 use testkit::sim::Dice;
 
 use crate::ground::Ground;
-use crate::log::SimLog;
+use crate::log::EventLog;
 use crate::world::World;
 
 /// The options of a hub. Times are in milliseconds.
@@ -30,7 +31,7 @@ pub(crate) struct HubTerms {
     /// Each event whose number this divides has an id of its own.
     given: Option<u64>,
     pub(crate) past_layers: bool,
-    pub(crate) log: Option<SimLog>,
+    pub(crate) log: Option<EventLog>,
 }
 
 /// Time for which a sender waits for a reader, in milliseconds.
@@ -40,10 +41,7 @@ impl HubTerms {
     pub(crate) fn choose(mut dice: Dice, ground: Ground) -> Self {
         let ring = *dice.pick(&[1_000, 1_000, 16]);
         let gzip = dice.chance(40);
-        let log = dice.chance(30).then(|| {
-            let (history, strikes) = (*dice.pick(&[1_000, 1_000, 60]), *dice.pick(&[u64::MAX, 30]));
-            SimLog::new(history, strikes, dice.chance(40))
-        });
+        let log = dice.chance(if ground.is_simulated() { 30 } else { 45 }).then(|| EventLog::choose(&mut dice, ground));
         let policies = [LagPolicy::DropOldest, LagPolicy::DropOldest, LagPolicy::Latest, LagPolicy::Disconnect];
         let policy = if log.is_none() && dice.chance(30) { LagPolicy::Block } else { *dice.pick(&policies) };
         // The ids of a hub begin with a random number, so that their compressed length does not follow from the seed.
@@ -69,7 +67,12 @@ impl HubTerms {
         }
     }
 
-    pub(crate) fn build(&self) -> Hub {
+    /// Returns whether its events and its readers may move to another hub.
+    pub(crate) fn may_move(&self) -> bool {
+        self.past_layers && self.log.is_none()
+    }
+
+    pub(crate) async fn build(&self) -> Hub {
         let millis = Duration::from_millis;
         let hub = Hub::builder()
             .retry(Duration::from_secs(2))
@@ -83,13 +86,17 @@ impl HubTerms {
             .past_layers(self.past_layers);
         let hub = if let Some(age) = self.age { hub.replay_age(millis(age)) } else { hub };
         let hub = if let Some(age) = self.max_age { hub.max_age(millis(age)) } else { hub };
-        let hub = if let Some(log) = &self.log { hub.log(log.clone()) } else { hub };
+        let hub = match &self.log {
+            None => hub,
+            Some(EventLog::Simulated(log)) => hub.log(log.clone()),
+            Some(EventLog::Directory(directory)) => hub.log(directory.open().await),
+        };
         if self.gzip { hub.gzip(6).build() } else { hub.build() }
     }
 
     /// Returns the longest time in which a reader that resumes gets what the ring does not have.
     pub(crate) fn replay_time(&self) -> u64 {
-        self.log.as_ref().map_or(0, SimLog::replay_time)
+        self.log.as_ref().map_or(0, EventLog::replay_time)
     }
 
     /// Returns the id of an event, if it is not one of the hub.
@@ -184,15 +191,23 @@ pub(crate) struct Seen {
 /// Compares the statistics of a hub, whose readers have left, with what was sent and seen, and with what the service counted.
 pub(crate) fn check_stats(world: &World, hub: &Hub, refused: u64, bad_ids: u64) {
     let (stats, published) = (hub.stats(), world.published.lock().unwrap());
-    let seen = *world.seen.lock().unwrap();
+    let (seen, terms) = (*world.seen.lock().unwrap(), &world.terms);
     let in_ring = ((published.len() - published.base) as usize, published.bytes);
     let is_right = (stats.subscribers, stats.direct) == (0, 0)
         && (stats.sent, stats.refused, stats.bad_ids) == (published.len(), refused, bad_ids)
         // An event that has aged may be in the ring until the next one comes.
-        // Events that a reader waits for stay in the ring.
-        && (world.terms.hub.age.is_some() || world.terms.hub.policy == LagPolicy::Block || (stats.ring_events, stats.ring_bytes) == in_ring)
+        // Events that a reader waits for stay in the ring, and another hub has those that came last.
+        && (terms.hub.age.is_some() || terms.hub.policy == LagPolicy::Block || terms.moves || (stats.ring_events, stats.ring_bytes) == in_ring)
         && (stats.delivered >= seen.events && stats.gaps >= seen.slow_gaps && stats.dropped >= seen.missed)
+        // Each reader misses each event once at most.
+        && stats.dropped <= published.len() * world.calls.count()
         && stats.compressed <= if world.terms.hub.gzip { stats.sent } else { 0 };
+    // Other seeds may run in the process.
+    let process = Snapshot::now().since(&world.counted);
+    let is_right = is_right
+        && (process.events_sent >= stats.sent && process.events_delivered >= stats.delivered)
+        && (process.events_dropped >= stats.dropped && process.event_gaps >= stats.gaps)
+        && process.event_ids_refused >= stats.bad_ids;
     if !is_right {
         let counted = (published.len(), refused, bad_ids, in_ring);
         world.fault(0, format_args!("{stats:?}, but {seen:?}, and {counted:?}"));

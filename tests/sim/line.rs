@@ -5,7 +5,7 @@ use std::time::Duration;
 use millstream::sse::LagPolicy;
 use testkit::sim::{Dice, Pace, Profile};
 
-use crate::world::Terms;
+use crate::terms::Terms;
 
 /// Longest body of a response on a steady link: it arrives in one piece.
 pub(crate) const SMALL: u64 = 16 << 10;
@@ -32,6 +32,8 @@ pub(crate) struct Line {
     pub(crate) is_steady: bool,
     /// Whether it is fast enough for all limits of the server, so that none of them may end a prompt exchange.
     pub(crate) is_able: bool,
+    /// Whether a write of the server may be taken in part.
+    pub(crate) takes_parts: bool,
     /// Whether bytes that are sent together also arrive together.
     pub(crate) is_in_one_piece: bool,
 }
@@ -59,6 +61,7 @@ impl Line {
             is_sealed: terms.tls,
             is_steady,
             is_able: false,
+            takes_parts: profile.accepts_parts,
             is_in_one_piece: is_steady && !profile.chops && profile.segment >= SMALL,
         };
         // A Unix socket tells only that all of a piece was read.

@@ -1,4 +1,4 @@
-//! A log of events outside of the server, which assigns their ids and has more of them than the hub.
+//! A log of events outside of the hub, which assigns their ids and has more of them: simulated, or in a directory.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,7 +7,12 @@ use std::time::Duration;
 
 use millstream::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
 use millstream::sse::{Event, SendError};
+use testkit::sim::Dice;
 use tokio::time::sleep;
+
+use crate::directory::Directory;
+use crate::ground::Ground;
+use crate::world::World;
 
 /// Time that it takes for an answer, and the most events of a page.
 const TAKES: Duration = Duration::from_millis(2);
@@ -19,6 +24,62 @@ const SLOW: u64 = 3;
 const TAKES_LONG: Duration = Duration::from_secs(40);
 
 /// The log of a hub.
+#[derive(Clone, Debug)]
+pub(crate) enum EventLog {
+    Simulated(SimLog),
+    /// Only on sockets of the kernel: its jobs end when the machine lets them.
+    Directory(Directory),
+}
+
+impl EventLog {
+    pub(crate) fn choose(dice: &mut Dice, ground: Ground) -> Self {
+        if !ground.is_simulated() && dice.chance(70) {
+            return Self::Directory(Directory::choose(dice));
+        }
+        let (history, strikes) = (*dice.pick(&[1_000, 1_000, 60]), *dice.pick(&[u64::MAX, 30]));
+        Self::Simulated(SimLog::new(history, strikes, dice.chance(40)))
+    }
+
+    /// Delivers an event that was sent. Returns its id.
+    pub(crate) async fn deliver(&self) -> String {
+        match self {
+            Self::Simulated(log) => {
+                sleep(Duration::from_millis(1)).await;
+                log.deliver()
+            }
+            Self::Directory(directory) => directory.commit().await,
+        }
+    }
+
+    /// Returns the number of the oldest event that it has.
+    pub(crate) fn first(&self) -> u64 {
+        match self {
+            Self::Simulated(log) => log.first(),
+            Self::Directory(directory) => directory.first(),
+        }
+    }
+
+    /// Returns the longest time in which a reader gets all events.
+    pub(crate) fn replay_time(&self) -> u64 {
+        match self {
+            Self::Simulated(log) if log.is_slow => 1_000 * 60 * 60,
+            _ => REPLAY,
+        }
+    }
+
+    /// Returns whether it was unreachable for a reader.
+    pub(crate) fn was_unreachable(&self) -> bool {
+        matches!(self, Self::Simulated(log) if log.answers.load(Relaxed) >= log.strikes)
+    }
+}
+
+/// Looks what is left of a log in a directory behind its hub.
+pub(crate) async fn check(world: &World) {
+    if let Some(EventLog::Directory(directory)) = &world.terms.hub.log {
+        directory.check(world).await;
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct SimLog {
     /// Events that it has, at most.
@@ -49,12 +110,12 @@ fn behind(id: &str) -> Option<u64> {
 }
 
 impl SimLog {
-    pub(crate) fn new(history: usize, strikes: u64, is_slow: bool) -> Self {
+    fn new(history: usize, strikes: u64, is_slow: bool) -> Self {
         Self { history, strikes, is_slow, answers: Arc::default(), state: Arc::default() }
     }
 
     /// Delivers an event that was sent. Returns its id.
-    pub(crate) fn deliver(&self) -> String {
+    fn deliver(&self) -> String {
         let mut state = self.state.lock().unwrap();
         let data = state.waiting.remove(0);
         let id = id(state.events.len() as u64);
@@ -65,18 +126,8 @@ impl SimLog {
     }
 
     /// Returns the number of the oldest event that it has.
-    pub(crate) fn first(&self) -> u64 {
+    fn first(&self) -> u64 {
         self.state.lock().unwrap().events.len().saturating_sub(self.history) as u64
-    }
-
-    /// Returns the longest time in which a reader gets all events.
-    pub(crate) fn replay_time(&self) -> u64 {
-        if self.is_slow { 1_000 * 60 * 60 } else { REPLAY }
-    }
-
-    /// Returns whether it was unreachable for a reader.
-    pub(crate) fn was_unreachable(&self) -> bool {
-        self.answers.load(Relaxed) >= self.strikes
     }
 }
 

@@ -4,6 +4,7 @@
 use h2::Reason;
 use hyper::{Response, StatusCode};
 
+use crate::request::Torn;
 use crate::session::{Asked, NEVER, Progress, Session};
 use crate::world::{IDLE_IN_DRAIN, LATE};
 
@@ -53,7 +54,7 @@ impl Session {
         let state = self.state();
         let (may_be_refused, goes_from) = (state.may_be_refused, state.goes_from);
         drop(state);
-        if may_be_refused || asked.is_torn {
+        if may_be_refused || asked.torn != Torn::Never {
             return 0;
         }
         // What has not arrived is not known to be HTTP/2.
@@ -71,7 +72,7 @@ impl Session {
         let (now, reason) = (self.now(), error.reason());
         let is_right = if error.is_reset() && error.is_remote() {
             match reason {
-                Some(Reason::INTERNAL_ERROR) => asked.is_torn,
+                Some(Reason::INTERNAL_ERROR) => asked.torn != Torn::Never,
                 Some(Reason::REFUSED_STREAM) => {
                     self.world.calls.forbid(asked.tag);
                     // Before it knows the limit of the server.
@@ -160,7 +161,7 @@ impl Session {
         }
         match cut {
             Some(error) => self.failed(asked, error),
-            None if asked.is_torn || len < expected.len() => {
+            None if asked.torn == Torn::Always || len < expected.len() => {
                 self.fault(format_args!("an incomplete body looks complete: {len} bytes to {asked:?}"));
             }
             None => {}

@@ -1,10 +1,12 @@
 //! What is asked of a server behind its clients: whether all places are free, and whether hubs write to connections.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::poll_immediate;
 use millstream::sse::Hub;
-use testkit::sim::{Dice, Ended, Pace, Profile, Wire, bytes_of};
+use testkit::sim::{Dice, Ended, Pace, Profile, Socket, Wire, bytes_of};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
@@ -32,10 +34,27 @@ pub(crate) async fn places(world: &World) -> Vec<Wire> {
     wires
 }
 
-/// Expects an answer of the service, or that the server is full.
-async fn taken(world: &World, tags: &Tags, status: u16) -> Option<Wire> {
+/// Connects at once. The connection waits for the listener, which accepts it although a drain begins in this moment. Returns the
+/// rest of the probe.
+pub(crate) async fn waiting(world: &Arc<World>) -> impl Future<Output = ()> + Send + 'static {
+    let profile = Profile { latency: 0, ..Profile::default() };
+    let connected = poll_immediate(world.connector.connect(IpAddr::from([192, 0, 2, 2]), profile)).await;
+    let socket = connected.and_then(Result::ok).filter(|socket| socket.others() < world.terms.places);
+    let world = Arc::clone(world);
+    async move {
+        if let Some(socket) = socket {
+            served(&world, socket, &Tags::new(u64::from(u16::MAX) + 2), 200).await;
+        }
+    }
+}
+
+/// Connects, and expects an answer of the service, or that the server is full.
+pub(crate) async fn taken(world: &World, tags: &Tags, status: u16) -> Option<Wire> {
     let socket = world.connector.connect(IpAddr::from([192, 0, 2, 1]), Profile::default()).await;
-    let socket = socket.expect("a server that listens");
+    served(world, socket.expect("a server that listens"), tags, status).await
+}
+
+async fn served(world: &World, socket: Socket, tags: &Tags, status: u16) -> Option<Wire> {
     let mut wire = match &world.seals {
         None => Wire::new(socket, Pace::FAST),
         Some(seals) => match seals.connect(&mut Dice::new(0), socket, false).await {
@@ -109,7 +128,7 @@ pub(crate) async fn direct_writes(world: &World, hub: &Hub, wires: &mut Vec<Wire
 /// A reader that takes nothing gets no more than its connection and the queue hold: it is told that it misses events, or its
 /// stream ends.
 async fn stalled(world: &World, hub: &Hub, wire: &mut Wire) {
-    let (mut bytes, mut left) = (0, world.terms.hub.queue + 1);
+    let (began, mut bytes, mut left) = (world.net.now(), 0, world.terms.hub.queue + 1);
     while left > 0 {
         let number = world.published.lock().unwrap().len();
         publish::send(world, hub).await;
@@ -126,6 +145,8 @@ async fn stalled(world: &World, hub: &Hub, wire: &mut Wire) {
         match timeout(Duration::from_millis(SLACK), wire.chunk()).await {
             Ok(Ok(chunk)) if chunk.is_empty() || chunk.starts_with(b"event: gap\n") => return,
             Ok(Ok(chunk)) => got += chunk.len(),
+            // The senders have waited for so long that the connection was reset.
+            Ok(Err(_)) if world.net.now() >= began + world.terms.write_stall => return,
             ended => {
                 let link = wire.io.link();
                 return world.fault(link, format_args!("{ended:?} behind {got} bytes of {bytes}, and no gap"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millstream::sse::{Event, Hub, LagPolicy};
 use testkit::sim::Dice;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::world::World;
 
@@ -59,10 +59,7 @@ pub(crate) async fn send(world: &World, hub: &Hub) {
     let sent = hub.send_wait(event).await.expect("an event that fits");
     let id = match &terms.log {
         None => sent.id().expect("an id of the hub"),
-        Some(log) => {
-            sleep(Duration::from_millis(1)).await;
-            log.deliver()
-        }
+        Some(log) => log.deliver().await,
     };
     if terms.log.is_none() {
         world.has_waited(began, number);

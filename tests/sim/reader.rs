@@ -4,7 +4,7 @@ use millstream::sse::LagPolicy;
 
 use crate::decode::{Decoder, Form};
 use crate::line::Line;
-use crate::log::SimLog;
+use crate::log::EventLog;
 use crate::publish::text;
 use crate::world::World;
 
@@ -219,7 +219,7 @@ impl Reader {
             // The events of the ring follow.
             None if is("unreachable")
                 && stream.is_resumed
-                && terms.log.as_ref().is_some_and(SimLog::was_unreachable) =>
+                && terms.log.as_ref().is_some_and(EventLog::was_unreachable) =>
             {
                 self.has_lost = true;
             }

@@ -9,6 +9,15 @@ use crate::world::Tags;
 const HOSTS: &[&str] =
     &["mill:80", "mill:", "mill:65535", "MILL.example", "127.0.0.1:8080", "[::1]", "[2001:db8::1]:443", "a%20b", ""];
 
+/// Whether a response ends by an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Torn {
+    Never,
+    /// Its file shrinks while it is sent.
+    Maybe,
+    Always,
+}
+
 /// A request and its answer.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -26,10 +35,11 @@ pub(crate) struct Request {
     pub(crate) status: u16,
     /// The body of the response.
     pub(crate) expected: Vec<u8>,
-    /// Whether the response ends by an error.
-    pub(crate) is_torn: bool,
+    pub(crate) torn: Torn,
     /// Whether the server closes the connection behind the response.
     pub(crate) is_last: bool,
+    /// HTTP/1: whether the client takes trailer fields.
+    pub(crate) trails: bool,
     /// Time that the service takes, in milliseconds.
     pub(crate) takes: u64,
 }
@@ -39,18 +49,33 @@ impl Request {
     /// longest body.
     pub(crate) fn choose(dice: &mut Dice, tags: &Tags, is_piped: bool, most: u64) -> Self {
         let mut request = Self::of_any_version(dice, tags, if is_piped { 6 } else { 10 }, most);
-        let mut fields = String::new();
+        let (mut fields, mut is_doubtful) = (String::new(), false);
+        if !is_piped && request.method == "GET" && request.path.starts_with("/fixed") && dice.chance(15) {
+            // Over HTTP/2, the end of one response may be that of the others.
+            request.path = shrinking(dice, request.tag, request.expected.len());
+            request.torn = Torn::Maybe;
+        }
         if request.method == "POST" {
             // An empty body is complete, so that the server does not ask for it.
             request.waits = !request.body.is_empty() && request.status == 200 && dice.chance(15);
+            let len = request.body.len();
             request.body = framed(dice, &request.body, &mut fields);
+            // Chunks count, and the connection ends behind them, RFC 9112 §6.3.
+            is_doubtful = fields.starts_with("Transfer-Encoding") && dice.chance(15);
+            if is_doubtful {
+                fields += &format!("Content-Length: {}\r\n", dice.in_range(0..=len as u64));
+            }
             if request.waits {
                 fields += "Expect: 100-continue\r\n";
             }
         }
+        request.trails = request.path.starts_with("/stream") && dice.chance(30);
+        if request.trails {
+            fields += "TE: trailers\r\n";
+        }
         let is_old = !is_piped && request.method != "POST" && dice.chance(8);
         let is_closing = dice.chance(8);
-        request.is_last = is_old || is_closing;
+        request.is_last = is_old || is_closing || is_doubtful;
         if is_closing {
             fields += "Connection: close\r\n";
         } else if dice.chance(20) {
@@ -68,6 +93,14 @@ impl Request {
         Self::of_any_version(dice, tags, 10, most)
     }
 
+    /// Makes the upload one that is long, and read late.
+    pub(crate) fn hoard(&mut self, dice: &mut Dice) {
+        self.takes = dice.in_range(1_000..=5_000);
+        self.body = bytes_of(self.tag, dice.in_range(1..=250 << 10) as usize);
+        self.expected = self.body.clone();
+        self.path = format!("/hoard/{}/{}", self.tag, self.takes);
+    }
+
     pub(crate) fn is_head(&self) -> bool {
         self.method == "HEAD"
     }
@@ -83,8 +116,9 @@ impl Request {
             waits: false,
             status: 200,
             expected: Vec::new(),
-            is_torn: false,
+            torn: Torn::Never,
             is_last: false,
+            trails: false,
             takes: 0,
         };
         let is_head = dice.chance(8);
@@ -92,7 +126,7 @@ impl Request {
         if is_head && request.method == "GET" {
             request.method = "HEAD";
             request.expected.clear();
-            request.is_torn = false;
+            request.torn = Torn::Never;
         }
         request
     }
@@ -113,10 +147,11 @@ impl Request {
             4 | 5 => {
                 let (count, len) = (dice.of_any_size(1..=20), dice.of_any_size(1..=most / 20));
                 let gap = *dice.pick(&[0, 1, 50, 700]);
-                self.is_torn = kinds > 6 && dice.chance(10);
+                let is_torn = kinds > 6 && dice.chance(10);
+                self.torn = if is_torn { Torn::Always } else { Torn::Never };
                 self.takes = count * gap;
                 self.expected = bytes_of(tag, (count * len) as usize);
-                format!("/{}/{tag}/{count}/{len}/{gap}", if self.is_torn { "torn" } else { "stream" })
+                format!("/{}/{tag}/{count}/{len}/{gap}", if is_torn { "torn" } else { "stream" })
             }
             6 => {
                 self.takes = dice.of_any_size(1..=5_000);
@@ -138,6 +173,12 @@ impl Request {
             }
         }
     }
+}
+
+/// Returns the path of a file that shrinks to some of its pages, soon.
+pub(crate) fn shrinking(dice: &mut Dice, tag: u64, len: usize) -> String {
+    let (pages, soon) = (dice.in_range(0..=len as u64 / 4_096), dice.of_any_size(1..=2_000) - 1);
+    format!("/shrinks/{tag}/{len}/{pages}/{soon}")
 }
 
 /// Makes some requests as long as the limits allow, and chooses the host.

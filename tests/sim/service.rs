@@ -3,7 +3,8 @@
 //! | path | response |
 //! |---|---|
 //! | `/fixed/TAG/LEN` | a body with a length |
-//! | `/stream/TAG/COUNT/LEN/GAP` | COUNT pieces of LEN bytes, one each GAP milliseconds |
+//! | `/shrinks/TAG/LEN/PAGES/MILLIS` | the same, of a file that has PAGES pages after a time |
+//! | `/stream/TAG/COUNT/LEN/GAP` | COUNT pieces of LEN bytes, one each GAP milliseconds; over HTTP/1 with trailer fields |
 //! | `/torn/TAG/COUNT/LEN/GAP` | the same, with an error behind them |
 //! | `/late/TAG/MILLIS` | a small body, after a time |
 //! | `/events/TAG` | the events of a hub, compressed for clients that accept gzip |
@@ -12,6 +13,7 @@
 //! | `/tokens/TAG/GAP` | a stream of events with comments between them, a piece each GAP milliseconds |
 //! | `/drained/TAG/GAP` | the same, until the server drains |
 //! | `/upload/TAG` | the body of the request, and 500 if it ends early |
+//! | `/hoard/TAG/MILLIS` | the same, read after a time |
 //! | `/unread/TAG` | 413 at once; the body of the request is not read |
 //! | `/gone/TAG` | a small body; a task waits until the client has left |
 //!
@@ -27,19 +29,28 @@ use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TRAILER};
+use hyper::{Request, Response, StatusCode, Version};
 use millstream::body::FileBody;
 use millstream::fs::File;
 use millstream::server::{Connection, RequestBody, until_drain};
 use millstream::sse::{Event, FramedHub, Hub, JsonLines, KeepAlive, LagPolicy};
-use testkit::http::{Answer, BoxError, boxed};
+use testkit::http::{Answer, AnyBody, BoxError, boxed};
 use testkit::sim::{bytes_of, from};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::hub::HubTerms;
 use crate::patience::Patience;
 use crate::tokens;
+
+/// The trailer fields that a client gets that takes them.
+pub(crate) const TRAILERS: &str = "x-sum: 1\r\n";
+
+/// Returns that one, one that no trailer may have, and one that is not announced.
+fn trailers() -> HeaderMap {
+    let names = [HeaderName::from_static("x-sum"), CONTENT_TYPE, HeaderName::from_static("x-other")];
+    names.map(|name| (name, HeaderValue::from_static("1"))).into_iter().collect()
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
@@ -151,6 +162,11 @@ impl Service {
         Self { hub: hub.clone(), lines, subscribers: terms.subscribers, watches, calls, patience, file, waiting }
     }
 
+    /// Returns the same service with another hub.
+    pub(crate) fn of(&self, hub: &Hub) -> Self {
+        Self { hub: hub.clone(), lines: hub.framed(JsonLines::new().with_ids()), ..self.clone() }
+    }
+
     /// Returns the events of the hub, which refuses a reader if it has as many as it takes, or is closed.
     fn subscribe(&self, kind: &str, tag: u64, request: &Request<RequestBody>) -> Answer {
         let before = self.hub.stats();
@@ -213,14 +229,17 @@ impl Service {
                 let (file, begin) = (self.file.as_ref().expect("a file"), from(tag) as u64);
                 boxed(FileBody::new(file, begin..begin + number(2))?)
             }
-            "fixed" => boxed(Full::new(Bytes::from(bytes_of(tag, number(2) as usize)))),
+            "shrinks" if self.file.is_some() => shrinking(tag, number(2), number(3) * 4_096, number(4)).await?,
+            "fixed" | "shrinks" => boxed(Full::new(Bytes::from(bytes_of(tag, number(2) as usize)))),
             kind @ ("stream" | "torn") => {
                 let (count, len, gap) = (number(2), number(3) as usize, Duration::from_millis(number(4)));
                 let all = bytes_of(tag, len * count as usize);
-                let torn = kind == "torn";
+                let (torn, is_two) = (kind == "torn", request.version() == Version::HTTP_2);
                 let pieces = stream::unfold((0, Bytes::from(all), call), move |(at, mut rest, call)| async move {
                     if at == count {
-                        return torn.then(|| (Err(io::Error::other("torn")), (at + 1, rest, call)));
+                        let trailers = (!is_two).then(|| Ok(Frame::trailers(trailers())));
+                        let end = if torn { Some(Err(io::Error::other("torn"))) } else { trailers };
+                        return end.map(|end| (end, (at + 1, rest, call)));
                     }
                     if at > count {
                         return None;
@@ -248,9 +267,17 @@ impl Service {
                     _ => until_drain(response).map(boxed),
                 });
             }
-            "upload" => {
+            kind @ ("upload" | "hoard") => {
+                if kind == "hoard" {
+                    sleep(Duration::from_millis(number(2))).await;
+                }
                 let body = request.into_body().collect().await?;
-                let mut response = Response::new(boxed(Full::new(body.to_bytes())));
+                let body = body.to_bytes();
+                let mut response = Response::new(match tag % 3 {
+                    // Of unknown length.
+                    0 => boxed(StreamBody::new(stream::iter([Ok::<_, io::Error>(Frame::data(body))]))),
+                    _ => boxed(Full::new(body)),
+                });
                 response.headers_mut().insert("x-tag", tag.into());
                 return Ok(response);
             }
@@ -277,8 +304,23 @@ impl Service {
         };
         let mut response = Response::new(body);
         response.headers_mut().insert("x-tag", tag.into());
+        if parts[0] == "stream" {
+            response.headers_mut().insert(TRAILER, HeaderValue::from_static("x-sum, content-type"));
+        }
         Ok(response)
     }
+}
+
+/// Returns the body of a file that has `to` bytes in `soon` milliseconds.
+async fn shrinking(tag: u64, len: u64, to: u64, soon: u64) -> io::Result<AnyBody> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), bytes_of(tag, len as usize))?;
+    let body = FileBody::new(&File::open(file.path()).await?, ..)?;
+    tokio::spawn(async move {
+        sleep(Duration::from_millis(soon)).await;
+        file.as_file().set_len(to).expect("a file that can shrink");
+    });
+    Ok(boxed(body))
 }
 
 /// A layer that adds a comment.

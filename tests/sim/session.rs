@@ -8,6 +8,7 @@ use testkit::sim::{Carrier, Lent};
 
 use crate::line::Line;
 use crate::reader::View;
+use crate::request::Torn;
 use crate::world::{Tags, World};
 
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -60,7 +61,7 @@ pub(crate) struct Asked {
     pub(crate) sent: u64,
     /// Time that the service takes.
     pub(crate) takes: u64,
-    pub(crate) is_torn: bool,
+    pub(crate) torn: Torn,
     pub(crate) has_body: bool,
     /// Whether the body followed at once.
     pub(crate) is_prompt: bool,
@@ -201,7 +202,7 @@ impl Session {
             began: now,
             sent: now,
             takes: 0,
-            is_torn: false,
+            torn: Torn::Never,
             has_body: false,
             is_prompt: true,
             is_first: !state.has_answer,

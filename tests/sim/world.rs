@@ -6,23 +6,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use millstream::server::{Drained, Limits};
-use millstream::sse::{Hub, LagPolicy};
+use millstream::metrics::Snapshot;
+use millstream::server::Drained;
+use millstream::sse::Hub;
 use testkit::serving::any;
 use testkit::sim::{Dice, Net, SimConnector, SimListener};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tower::service_fn;
 
+#[cfg(not(portable))]
+use crate::deploy;
 use crate::ground::{Ground, Running};
-use crate::hub::{HubTerms, Published, Seen, check_stats};
+use crate::hub::{Published, Seen, check_stats};
 use crate::patience::Patience;
-use crate::refused::{self, BODY_MAX, FIELDS_MAX, HEAD_MAX, URI_MAX};
 use crate::seal::Seals;
 use crate::service::{Calls, Service};
-use crate::{client, clock, probe, publish};
+use crate::terms::Terms;
+use crate::{client, clock, log, probe, publish};
 
 /// Time by which a limit may take effect late, as [`Limits`] says.
 pub(crate) const LATE: u64 = 1_000;
@@ -30,101 +33,6 @@ pub(crate) const LATE: u64 = 1_000;
 pub(crate) const IDLE_IN_DRAIN: u64 = 250;
 /// Longer than what is left of a connection whose client has left: a server discards bytes for 30 s.
 const PATIENCE: Duration = Duration::from_secs(400);
-/// Connections that are allowed, in most worlds more than there are clients.
-const PLACES: usize = 200;
-
-/// The limits of a server, in milliseconds.
-#[derive(Clone, Debug)]
-pub(crate) struct Terms {
-    pub(crate) head_time: u64,
-    pub(crate) keep_alive: u64,
-    pub(crate) write_stall: u64,
-    pub(crate) body_progress: u64,
-    pub(crate) half_close: u64,
-    pub(crate) deadline: u64,
-    /// Connections that are allowed.
-    pub(crate) places: usize,
-    pub(crate) hub: HubTerms,
-    buffer: usize,
-    /// Requests of a connection of HTTP/2 at a time, and its windows for bodies.
-    pub(crate) streams: u32,
-    pub(crate) windows: (u32, u32),
-    pub(crate) takes_over: bool,
-    /// Bytes that a socket of the kernel takes from the server.
-    pub(crate) send_buffer: usize,
-    /// Time that a segment takes between the simulated connection and the server.
-    pub(crate) hops: u64,
-    /// Whether the server can reset a connection so that its client sees it.
-    pub(crate) resets: bool,
-    /// Whether days pass in which little happens, on connections that are kept for as long.
-    pub(crate) is_calm: bool,
-    /// Whether the server speaks TLS.
-    pub(crate) tls: bool,
-}
-
-impl Terms {
-    fn choose(mut dice: Dice, ground: Ground, tls: bool) -> Self {
-        let is_calm = dice.chance(10) && ground.is_simulated();
-        let mut terms = Self {
-            head_time: *dice.pick(&[10_000, 2_000]),
-            keep_alive: if is_calm { 50_000_000 } else { *dice.pick(&[75_000, 20_000, 6_000]) },
-            write_stall: *dice.pick(&[30_000, 5_000]),
-            body_progress: *dice.pick(&[30_000, 6_000]),
-            half_close: *dice.pick(&[1_000, 5_000]),
-            deadline: *dice.pick(&[10_000, 30_000]),
-            places: if dice.chance(20) { dice.in_range(2..=8) as usize } else { PLACES },
-            hub: HubTerms::choose(dice.fork(1), ground),
-            buffer: *dice.pick(&[64 << 10, 8 << 10]),
-            streams: *dice.pick(&[100, 100, 3]),
-            windows: *dice.pick(&[(3 << 20, 4 << 20), (16 << 10, 64 << 10)]),
-            takes_over: dice.chance(80),
-            send_buffer: if ground.is_simulated() { usize::MAX } else { *dice.pick(&[4 << 10, 32 << 10, 200 << 10]) },
-            hops: ground.hops(),
-            resets: ground.is_simulated(),
-            is_calm,
-            tls,
-        };
-        if terms.hub.policy == LagPolicy::Block {
-            // Readers that stop reading soon hold their senders up.
-            terms.buffer = 8 << 10;
-        }
-        if !ground.is_simulated() {
-            // When sockets of the kernel give their places back is not known here.
-            terms.places = PLACES;
-        }
-        terms
-    }
-
-    /// Returns the time after which a client that does not read is told that the server has closed the connection.
-    pub(crate) fn passed_on(&self) -> u64 {
-        if self.resets { 0 } else { 31_000 }
-    }
-
-    pub(crate) fn limits(&self) -> Limits {
-        let millis = Duration::from_millis;
-        Limits::default()
-            .head_time(millis(self.head_time))
-            .keep_alive(millis(self.keep_alive))
-            .write_stall(millis(self.write_stall))
-            .body_progress(millis(self.body_progress))
-            .half_close(millis(self.half_close))
-            .buffer(self.buffer)
-            .http2_streams(self.streams)
-            .http2_stream_window(self.windows.0)
-            .http2_connection_window(self.windows.1)
-            .head(HEAD_MAX)
-            .uri(URI_MAX)
-            .fields(FIELDS_MAX)
-            .body(BODY_MAX)
-            .on_refusal(refused::mark)
-            .connections(self.places)
-            .per_address(usize::MAX)
-            // These draw random times, which the seed does not choose.
-            .drain_spread(Duration::ZERO)
-            .retry_after(Duration::from_secs(1))
-            .trim_heap(false)
-    }
-}
 
 /// The state that the clients of a server share.
 pub(crate) struct World {
@@ -143,6 +51,8 @@ pub(crate) struct World {
     closed_at: AtomicU64,
     /// When a sender has last given a reader up.
     gave_up_at: AtomicU64,
+    /// Counters of the process when it began.
+    pub(crate) counted: Snapshot,
     pub(crate) published: Mutex<Published>,
     pub(crate) seen: Mutex<Seen>,
     pub(crate) publisher_stops: Notify,
@@ -234,22 +144,28 @@ pub(crate) fn run(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     if ground.is_simulated() { clock::stand_still(run) } else { run() }
 }
 
+#[cfg_attr(portable, expect(unused_variables, reason = "no server has another one behind it"))]
 async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     let dice = Dice::new(seed);
     let tasks_before = tasks();
     let net = Net::start(dice.fork(1), keeps_text);
     let terms = Terms::choose(dice.fork(2), ground, seed % 3 == 1);
     let (listener, connector) = SimListener::new(&net);
-    let hub = terms.hub.build();
+    let hub = terms.hub.build().await;
     let file = ground.file().await;
     let service = Service::new(&hub, &terms.hub, file);
     let (waiting, calls) = (Arc::clone(&service.waiting), Arc::clone(&service.calls));
     let patience = Arc::clone(&service.patience);
     let (drains, drain) = oneshot::channel::<()>();
-    let service = any(service_fn(move |request| service.clone().answer(request)));
+    let answers = service.clone();
+    // It holds the hub.
+    let service = terms.moves.then_some(service);
+    let answers = any(service_fn(move |request| answers.clone().answer(request)));
     let seals = terms.tls.then(Seals::new);
+    let (gives, given) = mpsc::channel(terms.places);
     let tls = seals.as_ref().map(|seals| seals.server.clone());
-    let (server, mut carriers) = ground.serve(&net, listener, service, tls, &terms, drain).await;
+    let (server, mut carriers) =
+        ground.serve(&net, listener, answers, tls, &terms, (drain, terms.moves.then_some(gives))).await;
 
     let mut dice = dice.fork(3);
     let (span, most) = match terms.is_calm {
@@ -266,6 +182,7 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         failed_at: AtomicU64::new(u64::MAX),
         closed_at: AtomicU64::new(u64::MAX),
         gave_up_at: AtomicU64::new(0),
+        counted: Snapshot::now(),
         published: Mutex::default(),
         seen: Mutex::default(),
         publisher_stops: Notify::new(),
@@ -286,9 +203,9 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         finish(&world, clients).await;
         drop(drains);
         None
-    } else if dice.chance(if ground.is_simulated() { 55 } else { 35 }) {
+    } else if dice.chance(if ground.is_simulated() { 55 } else { 35 }) && !world.terms.moves {
         net.until(at).await;
-        drain_now(&world, drains);
+        drain_now(&world, drains).await;
         let drained = drained(&world, server).await;
         finish(&world, clients).await;
         drained
@@ -299,18 +216,39 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         let mut probes = probe::places(&world).await;
         stop(&world, &mut publisher).await;
         probe::direct_writes(&world, &hub, &mut probes).await;
-        drain_now(&world, drains);
-        let drained = drained(&world, server).await;
-        drop(probes);
-        if let Some(Drained { aborted: 1.., .. }) = drained {
-            world.fault(0, format_args!("idle connections were cut off: {drained:?}"));
+        match world.terms.moves && world.closed_at().is_none() {
+            #[cfg(not(portable))]
+            true => {
+                drop(probes);
+                // The server notices that they have left.
+                sleep(PATIENCE).await;
+                deploy::deploy(
+                    &world,
+                    (&hub, service.expect("it is kept")),
+                    given,
+                    async || drain_now(&world, drains).await,
+                    server,
+                )
+                .await;
+                None
+            }
+            _ => {
+                // What moves is closed.
+                drop(given);
+                drain_now(&world, drains).await;
+                let drained = drained(&world, server).await;
+                drop(probes);
+                if let Some(Drained { aborted: 1.., .. }) = drained {
+                    world.fault(0, format_args!("idle connections were cut off: {drained:?}"));
+                }
+                drained
+            }
         }
-        drained
     };
     stop(&world, &mut publisher).await;
     if let Some(drained) = drained {
         net.note(0, "drained", drained.duration.as_millis() as u64);
-        if drained.connections != drained.finished + drained.notified + drained.aborted {
+        if drained.connections != drained.finished + drained.notified + drained.aborted + drained.moved {
             world.fault(0, format_args!("{drained:?} is not a sum"));
         }
     }
@@ -319,6 +257,7 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     drop(hub);
     // The task of a log ends with its hub.
     sleep(Duration::from_secs(1)).await;
+    log::check(&world).await;
     while carriers.try_join_next().is_some() {}
     // The task of the network is left, and those that carry its bytes.
     for (what, left) in [
@@ -362,10 +301,13 @@ fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-fn drain_now(world: &World, drains: oneshot::Sender<()>) {
+async fn drain_now(world: &Arc<World>, drains: oneshot::Sender<()>) {
     world.drained_at.store(world.net.now(), Ordering::Relaxed);
     world.net.note(0, "drain", 0);
+    // Behind them, sockets of the kernel need a moment until a connection waits.
+    let waiting = if world.terms.resets { Some(probe::waiting(world).await) } else { None };
     drains.send(()).expect("a server that waits for the signal");
+    waiting.map(tokio::spawn);
 }
 
 async fn drained(world: &World, server: Running) -> Option<Drained> {

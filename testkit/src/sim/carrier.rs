@@ -60,6 +60,8 @@ impl Carrier {
     pub fn seal(&mut self, bytes: &[u8]) -> Vec<u8> {
         let Self::Sealed(stream) = self else { panic!("a connection without TLS") };
         let session = stream.get_mut().1;
+        // Bytes that the server takes no more may fill it.
+        session.set_buffer_limit(None);
         match bytes {
             [] => session.send_close_notify(),
             _ => io::Write::write_all(&mut session.writer(), bytes).expect("a session that takes bytes"),

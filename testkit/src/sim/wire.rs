@@ -130,13 +130,15 @@ pub struct Wire {
     pub pace: Pace,
     /// The number of `100 Continue` so far.
     pub continues: u32,
+    /// The trailer fields of the last body.
+    pub trailers: String,
     /// A head that was read in place of `100 Continue`.
     early: Option<Head>,
 }
 
 impl Wire {
     pub fn new(io: impl Into<Carrier>, pace: Pace) -> Self {
-        Self { io: io.into(), buf: Vec::new(), pace, continues: 0, early: None }
+        Self { io: io.into(), buf: Vec::new(), pace, continues: 0, trailers: String::new(), early: None }
     }
 
     /// Sends bytes. They may be lost if the server has ended the connection.
@@ -272,7 +274,17 @@ impl Wire {
         let len = usize::from_str_radix(&self.line("\r\n").await?, 16).expect("the length of a chunk");
         let mut chunk = Vec::new();
         self.exactly(len, &mut chunk).await?;
-        assert_eq!(self.line("\r\n").await?, "", "behind a chunk");
+        // Trailer fields are behind the last one.
+        self.trailers.clear();
+        loop {
+            let line = self.line("\r\n").await?;
+            if line.is_empty() {
+                break;
+            }
+            assert_eq!(len, 0, "behind a chunk: {line}");
+            self.trailers += &line;
+            self.trailers += "\r\n";
+        }
         Ok(chunk)
     }
 
