@@ -118,7 +118,7 @@ pub(crate) async fn deploy(
     let to = world.terms.hub.build().await;
     let is_first = to.expect_predecessor();
     let mut handover = from.hand_over().filter(|_| is_first).expect("the first deploy");
-    let events = from_fn(|| handover.next_event()).collect();
+    let events = from_fn(|| handover.ring_event().expect("the ring")).collect();
     to.prepend(handover.before(), events).expect("the events of a hub");
 
     let path = format!("\0millstream-sim-deploy-{}-{}", std::process::id(), world.net.now());
@@ -138,7 +138,7 @@ pub(crate) async fn deploy(
     for _ in 0..2 {
         send(world, from).await;
         sleep(SLACK).await;
-        let event = handover.next_event().expect("the event that was sent");
+        let event = handover.next_event().expect("the ring").expect("the event that was sent");
         to.import(event).expect("an open hub");
     }
     handover.seal();
