@@ -45,11 +45,6 @@ fn moves() -> bool {
     moves
 }
 
-/// Returns whether the kernel receives bytes before the server reads them.
-fn receives_ahead() -> bool {
-    std::env::var("MILLSTREAM_IO").as_deref() == Ok("uring")
-}
-
 /// Accepts new connections, and those of the server before.
 struct Both {
     listener: TcpListener,

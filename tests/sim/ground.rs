@@ -156,7 +156,7 @@ fn serve_on(
     tls: Option<Tls>,
     terms: &Terms,
     drain: oneshot::Receiver<()>,
-    gives: Option<Sender<Given>>,
+    #[cfg_attr(portable, expect(unused_variables, reason = "no connection moves"))] gives: Option<Sender<Given>>,
 ) -> Running {
     let deadline = Duration::from_millis(terms.deadline);
     let server = serve(listener, service).limits(terms.limits()).takeover(terms.takes_over);

@@ -163,6 +163,7 @@ impl Service {
     }
 
     /// Returns the same service with another hub.
+    #[cfg(not(portable))]
     pub(crate) fn of(&self, hub: &Hub) -> Self {
         Self { hub: hub.clone(), lines: hub.framed(JsonLines::new().with_ids()), ..self.clone() }
     }
