@@ -53,7 +53,7 @@ impl Profile {
         }
     }
 
-    fn event_from(n: u8) -> Self {
+    fn from_number(n: u8) -> Self {
         Self::ALL[usize::from(n)]
     }
 
@@ -103,7 +103,7 @@ impl ProfileCell {
     }
 
     pub(super) fn get(&self) -> Profile {
-        Profile::event_from(self.0.load(Ordering::Relaxed))
+        Profile::from_number(self.0.load(Ordering::Relaxed))
     }
 
     pub(super) fn set(&self, profile: Profile) {
@@ -136,7 +136,7 @@ impl ProfileSwitch {
     /// Returns the profile and the percentage that were last set; initially 0 %.
     pub fn get(&self) -> (Profile, u8) {
         let wanted = self.0.wanted.load(Ordering::Relaxed);
-        (Profile::event_from((wanted >> 16) as u8), wanted as u8)
+        (Profile::from_number((wanted >> 16) as u8), wanted as u8)
     }
 
     pub(super) fn next(&self) -> Option<Profile> {

@@ -37,8 +37,9 @@ pub struct HandedEvent {
 
 /// A hub while the hub of another process takes its place, from [`Hub::hand_over`]: the events of its
 /// [ring](Self::ring_event), for [`Hub::prepend`]. While it exists, events that are [sent](Hub::send) come from
-/// [`next_event`](Self::next_event), for [`Hub::import`]: the other process delivers them first. [`deliver`](Self::deliver) brings them back, and with them those that were sent there, to the readers
-/// that have not left yet. So all readers of both processes get all events in one order.
+/// [`next_event`](Self::next_event), for [`Hub::import`]: the other process delivers them first.
+/// [`deliver`](Self::deliver) brings them back, and with them those that were sent there, to the readers that have not
+/// left yet. So all readers of both processes get all events in one order.
 ///
 /// If it is dropped without [`finish`](Self::finish), the hub goes on, and delivers the events that were sent meanwhile and
 /// did not come back.
@@ -88,7 +89,8 @@ impl Hub {
         self.has_log() || self.shared().expect_predecessor()
     }
 
-    /// Takes the events of the [ring](HubHandover::ring_event) of the hub of another process, the oldest first: they precede those of this one, and readers may
+    /// Takes the events of the [ring](HubHandover::ring_event) of the hub of another process, the oldest first: they
+    /// precede those of this one, and readers may
     /// resume at any of them. `before` is [`HubHandover::before`]. Needs [`expect_predecessor`](Self::expect_predecessor).
     ///
     /// # Errors
@@ -216,8 +218,8 @@ impl HubHandover {
         self.events.changed().await;
     }
 
-    /// Delivers an event of the other hub, which has the place of this one: one of its [own](Hub::own_events), or one of this hub that comes
-    /// back. Readers that leave later continue behind it.
+    /// Delivers an event of the other hub, which has the place of this one: one of its [own](Hub::own_events), or one of
+    /// this hub that comes back. Readers that leave later continue behind it.
     ///
     /// # Errors
     ///
