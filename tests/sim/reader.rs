@@ -46,8 +46,18 @@ pub(crate) struct Reader {
     next: Option<u64>,
     /// The number and the id of the last event.
     last: Option<(u64, String)>,
-    /// Whether events are missing behind the last one, and how many is not known.
-    has_lost: bool,
+    lost: Lost,
+}
+
+/// Whether events are missing behind the last one, and how many is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Lost {
+    #[default]
+    None,
+    /// The events of the ring follow.
+    ToRing,
+    /// The reader was too slow for those of the ring.
+    ToQueue,
 }
 
 /// One response.
@@ -186,7 +196,7 @@ impl Reader {
     pub(crate) fn resumes(&mut self) -> Option<&str> {
         // A gap without an event behind it comes again.
         self.next = self.last.as_ref().map(|(number, _)| number + 1);
-        self.has_lost = false;
+        self.lost = Lost::None;
         self.last.as_ref().map(|(_, id)| &**id)
     }
 
@@ -211,23 +221,26 @@ impl Reader {
         match self.next.zip(missed) {
             Some((next, missed)) if is_due(next) && missed > 0 && next + missed <= to => {
                 self.next = Some(next + missed);
+                // Behind a gap of unknown length, this is only the least.
+                if self.lost != Lost::None {
+                    self.lost = Lost::ToQueue;
+                }
                 let mut seen = view.world.seen.lock().unwrap();
                 if !is_expired {
                     (seen.slow_gaps, seen.missed) = (seen.slow_gaps + 1, seen.missed + missed);
                 }
             }
-            // The events of the ring follow.
             None if is("unreachable")
                 && stream.is_resumed
                 && terms.log.as_ref().is_some_and(EventLog::was_unreachable) =>
             {
-                self.has_lost = true;
+                self.lost = Lost::ToRing;
             }
             // A reader that has seen no event does not know its place, which is behind its request.
             None if self.next.is_none()
                 && published.may_be_late(terms, published.since(stream.began + view.line.shortest), now) => {}
             // Nothing tells how many events were behind an id that is gone, unless it is a number.
-            None if has_own_id && self.next.is_some_and(is_due) => self.has_lost = true,
+            None if has_own_id && self.next.is_some_and(is_due) => self.lost = Lost::ToRing,
             _ => {
                 let published = published.len();
                 view.fault(format_args!("a gap before {:?} of {published}: {block:?}", self.next));
@@ -252,14 +265,13 @@ impl Reader {
             view.fault(format_args!("event {number} has the id {id}, not {id_sent}"));
         }
         let expected = self.next.unwrap_or(number);
-        // The events of the ring follow an unknown number of lost ones.
-        if number != expected && !(self.has_lost && self.follows(view, number)) {
+        if number != expected && !self.follows_lost(view, number) {
             view.fault(format_args!("event {number} in place of {expected}"));
         }
         if self.next.is_none() && sent < stream.began + view.line.shortest {
             view.fault(format_args!("event {number} was sent before the reader came"));
         }
-        (self.next, self.last, self.has_lost) = (Some(number + 1), Some((number, id.to_owned())), false);
+        (self.next, self.last, self.lost) = (Some(number + 1), Some((number, id.to_owned())), Lost::None);
         let replay = if stream.is_resumed { view.world.terms.hub.replay_time() } else { 0 };
         let (now, since) = (view.world.net.now(), sent.max(stream.since));
         if view.line.is_steady && now > since + view.time_since(since) + replay + LATE {
@@ -267,10 +279,15 @@ impl Reader {
         }
     }
 
-    /// Returns whether an event may be the first one behind lost events.
-    fn follows(&self, view: &View<'_>, number: u64) -> bool {
+    /// Returns whether an event may be the first one behind an unknown number of lost events.
+    fn follows_lost(&self, view: &View<'_>, number: u64) -> bool {
         let published = view.world.published.lock().unwrap();
-        let first = published.first_in_ring(&view.world.terms.hub, view.world.net.now());
+        let (terms, now) = (&view.world.terms.hub, view.world.net.now());
+        let first = match self.lost {
+            Lost::None => return false,
+            Lost::ToRing => published.first_in_ring(terms, now),
+            Lost::ToQueue => published.first_queued(terms, now),
+        };
         self.next.is_some_and(|next| next < number) && number <= first
     }
 
