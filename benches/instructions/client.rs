@@ -1,14 +1,17 @@
 //! The client of the servers that are counted. It checks what it reads.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use measuring::socket::connect;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConnection, StreamOwned};
 use tonic::transport::Endpoint;
 use tonic_prost::ProstCodec;
 
+use crate::keys;
 use crate::message::{GrpcMessage, METHOD, Watch};
 use crate::servers::{HELLO, LEN, TOKEN};
 
@@ -23,6 +26,7 @@ pub(crate) enum Work {
     Token,
     /// An event a turn of a hub, or of a broadcast channel.
     Event,
+    EventOverTls,
     /// Messages a turn.
     WebSocket(u32),
     /// A message a turn.
@@ -45,7 +49,7 @@ impl Work {
             Self::Hello => "request",
             Self::Echo => "message",
             Self::Tokens => "response",
-            Self::Token | Self::Event => "event",
+            Self::Token | Self::Event | Self::EventOverTls => "event",
             Self::WebSocket(1) | Self::Grpc => "message",
             Self::WebSocket(_) => "turn",
             Self::GrpcFull => "100 messages",
@@ -64,7 +68,7 @@ impl Work {
         }
         for _ in 0..rounds {
             match self {
-                Self::Token | Self::Event | Self::WebSocket(_) => control.write_all(b"t")?,
+                Self::Token | Self::Event | Self::EventOverTls | Self::WebSocket(_) => control.write_all(b"t")?,
                 _ => clients.iter_mut().try_for_each(|client| client.ask(self))?,
             }
             clients.iter_mut().try_for_each(|client| client.take(self))?;
@@ -103,8 +107,11 @@ impl Work {
     }
 }
 
+trait Stream: Read + Write {}
+impl<S: Read + Write> Stream for S {}
+
 struct Client {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     got: Vec<u8>,
 }
 
@@ -113,10 +120,18 @@ impl Client {
     fn open(work: Work, addr: SocketAddr) -> io::Result<Self> {
         let stream = connect(addr)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let stream: Box<dyn Stream> = match work {
+            Work::EventOverTls => {
+                let name = ServerName::try_from(keys::NAME).map_err(io::Error::other)?;
+                let session = ClientConnection::new(keys::client(), name).map_err(io::Error::other)?;
+                Box::new(StreamOwned::new(session, stream))
+            }
+            _ => Box::new(stream),
+        };
         let mut client = Self { stream, got: Vec::new() };
         let (path, fields) = match work {
             Work::Token => ("/token", ""),
-            Work::Event => ("/event", ""),
+            Work::Event | Work::EventOverTls => ("/event", ""),
             Work::WebSocket(each) => (
                 &*format!("/ws/{each}"),
                 "Connection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -150,7 +165,7 @@ impl Client {
             Work::Tokens => TOKEN.to_owned() + "\r\n0\r\n\r\n",
             Work::Token => TOKEN.to_owned() + "\r\n",
             // A hub adds an id.
-            Work::Event => "\n\n\r\n".to_owned(),
+            Work::Event | Work::EventOverTls => "\n\n\r\n".to_owned(),
             _ => "\r\n\r\n".to_owned() + HELLO,
         };
         self.until(expected.as_bytes())

@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::client::{Server, Work};
+use crate::keys;
 
 /// What a server does for one unit.
 #[derive(Clone, Debug, Default)]
@@ -102,6 +103,7 @@ impl Running {
             }
         };
         let this = std::env::current_exe().map_err(|e| format!("this program has no path: {e}"))?;
+        keys::give(&mut command);
         command.arg(this).args(["serve", server]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut tool = command.spawn().map_err(|e| format!("{}: {e}", command.get_program().display()))?;
         let mut stdout = BufReader::new(tool.stdout.take().expect("it is piped"));

@@ -9,6 +9,8 @@
 
 mod client;
 mod count;
+mod floor;
+mod keys;
 mod message;
 mod rows;
 mod servers;

@@ -16,7 +16,7 @@ const fn row(name: &'static str, servers: [&'static str; 2], work: Work, connect
     Row { name, servers, work, connections }
 }
 
-pub(crate) const ROWS: [Row; 21] = [
+pub(crate) const ROWS: [Row; 23] = [
     row("/hello, our stream under hyper, 1", ["hyper-ours", "hyper"], Work::Hello, 1),
     row("/hello, our stream under hyper, 64", ["hyper-ours", "hyper"], Work::Hello, 64),
     row("/hello, serve, 1", ["serve", "stock"], Work::Hello, 1),
@@ -38,4 +38,6 @@ pub(crate) const ROWS: [Row; 21] = [
     row("100 tokens in a burst, 64", ["serve", "stock"], Work::Tokens, 64),
     row("a token a turn, bodies of their own, 64", ["serve", "stock"], Work::Token, 64),
     row("an event of a hub a turn, 64 readers", ["serve", "axum"], Work::Event, 64),
+    row("the same in its pass, a loop of send, 64", ["hub", "sent"], Work::Event, 64),
+    row("the same over TLS, a loop of rustls and send, 64", ["hub-tls", "sealed"], Work::EventOverTls, 64),
 ];

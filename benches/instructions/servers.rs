@@ -25,10 +25,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use millstream::middleware::Measure;
 use millstream::net;
-use millstream::sse::{Event, Hub};
+use millstream::server::tls::Tls;
+use millstream::sse::{Event, EventBody, Hub};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
+use tokio_rustls::rustls::crypto::ring;
 use tonic::server::{Grpc, NamedService, ServerStreamingService};
 use tonic::transport::Server as Tonic;
 use tonic::transport::server::TcpIncoming;
@@ -37,6 +39,7 @@ use tonic_prost::ProstCodec;
 use tower::Layer;
 
 use crate::message::{GrpcMessage, Watch};
+use crate::{floor, keys};
 
 /// The body of `/hello`.
 pub(crate) const HELLO: &str = r#"{"hello": 1}"#;
@@ -104,6 +107,18 @@ async fn run(name: String, tokio: TcpListener) -> io::Result<()> {
         }
         "serve" => millstream::server::serve(ours(tokio).await?, service).await,
         "serve-measured" => millstream::server::serve(ours(tokio).await?, Measure::new().layer(service)).await,
+        "hub" => millstream::server::serve(ours(tokio).await?, tower::service_fn(subscribe)).await,
+        "hub-tls" => {
+            // The cryptography of the rival.
+            ring::default_provider().install_default().expect("there is no other one");
+            let (certificate, key) = keys::own().map_err(io::Error::other)?;
+            let tls = Tls::from_pem(certificate, key).map_err(io::Error::other)?;
+            millstream::server::serve(ours(tokio).await?, tower::service_fn(subscribe)).tls(tls).await
+        }
+        "sent" => floor::serve(tokio, None, TURNS.get().expect("it is set").subscribe(), &chunk()).await,
+        "sealed" => {
+            floor::serve(tokio, Some(floor::tls()?), TURNS.get().expect("it is set").subscribe(), &chunk()).await
+        }
         "axum" => axum::serve(tokio, router()).await,
         "axum-ours" => axum::serve(ours(tokio).await?, router()).await,
         "axum-serve" => millstream::server::serve(ours(tokio).await?, router()).await,
@@ -140,6 +155,17 @@ async fn echo<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> io::Result<()
             n => stream.write_all(&buf[..n]).await?,
         }
     }
+}
+
+/// The events of the hub, which writes them in its pass: no layer hides the type of the body.
+async fn subscribe<B>(request: Request<B>) -> Result<Response<EventBody>, Infallible> {
+    Ok(HUB.get().expect("it is set").subscribe(&request))
+}
+
+/// An event as the hub sends it.
+fn chunk() -> Vec<u8> {
+    let event = format!("data: {}\nid: 0123456789ab-1\n\n", "x".repeat(LEN));
+    format!("{:x}\r\n{event}\r\n", event.len()).into_bytes()
 }
 
 async fn answer<B>(request: Request<B>) -> Result<Response<Body>, Infallible> {

@@ -16,16 +16,22 @@ use crate::sys::errno::Errno;
 /// Bytes a task sends before it yields to others.
 const BURST: usize = 2 << 20;
 
+/// Looks up the origin of each slice, which is done here and nowhere else.
+#[inline]
+pub(super) fn with_origins<T>(slices: &[IoSlice<'_>], write: impl FnOnce(OriginSlices<'_>) -> T) -> T {
+    // hyper passes at most 64 slices, usually few.
+    match slices.len() {
+        n @ ..=4 => write(OriginSlices::new(slices, &mut [Origin::Unknown; 4][..n])),
+        n @ ..=64 => write(OriginSlices::new(slices, &mut [Origin::Unknown; 64][..n])),
+        n => write(OriginSlices::new(slices, &mut vec![Origin::Unknown; n])),
+    }
+}
+
 impl Egress {
     /// As [`poll_write`](Self::poll_write). Without `waker` the task is not woken.
     #[inline(never)]
     pub(super) fn write(&self, waker: Option<&Waker>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        // The origin of each slice is looked up here and nowhere else. hyper passes at most 64 slices, usually few.
-        match slices.len() {
-            n @ ..=4 => self.write_from(waker, OriginSlices::new(slices, &mut [Origin::Unknown; 4][..n])),
-            n @ ..=64 => self.write_from(waker, OriginSlices::new(slices, &mut [Origin::Unknown; 64][..n])),
-            n => self.write_from(waker, OriginSlices::new(slices, &mut vec![Origin::Unknown; n])),
-        }
+        with_origins(slices, |slices| self.write_from(waker, slices))
     }
 
     fn write_from(&self, waker: Option<&Waker>, slices: OriginSlices<'_>) -> Poll<io::Result<usize>> {

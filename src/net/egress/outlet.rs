@@ -1,14 +1,14 @@
 //! Sending on a stream without its task, for a sender with many streams.
 
 use std::fmt;
-use std::io::IoSlice;
+use std::io::{self, IoSlice, Write};
 use std::sync::Arc;
 use std::task::Context;
 
 use bytes::Bytes;
 
+use super::gather::with_origins;
 use super::{Egress, EgressState};
-use crate::buf::origin::{Origin, OriginSlices};
 use crate::sync::{Mutex, lock};
 
 /// The sending side of a stream, for a sender other than its task. Keeps the socket open.
@@ -68,6 +68,41 @@ impl Outlet {
     }
 }
 
+/// Writes the records of a stream above to its [`Outlet`], which takes all of them.
+pub(crate) struct RecordWriter<'a> {
+    below: &'a Outlet,
+    /// What became of the last ones.
+    pub(crate) sent: Sent,
+}
+
+impl<'a> RecordWriter<'a> {
+    pub(crate) fn new(below: &'a Outlet) -> Self {
+        Self { below, sent: Sent::All }
+    }
+}
+
+impl Write for RecordWriter<'_> {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(record)])
+    }
+
+    fn write_vectored(&mut self, records: &[IoSlice<'_>]) -> io::Result<usize> {
+        let (taken, sent) = match &self.below.0 {
+            Way::Socket(egress) => egress.send_records(records),
+            Way::Sealed(stream) => {
+                let bytes: Vec<u8> = records.iter().flat_map(|record| record.iter().copied()).collect();
+                (bytes.len(), lock(stream).send_now(&bytes))
+            }
+        };
+        self.sent = sent;
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl fmt::Debug for Outlet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -88,39 +123,58 @@ impl Egress {
     }
 
     fn send_now(&self, bytes: &Bytes) -> Sent {
-        let mut state = self.state();
-        if state.failure.is_some() || state.dead || state.ended || self.writer.is_unwatched() {
-            return Sent::Failed;
-        }
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            if !state.is_held() {
-                match self.write_through(&mut state, one(&[IoSlice::new(rest)], &mut [Origin::Unknown]), rest.len()) {
-                    Ok(Some(n)) => {
-                        rest = &rest[n..];
-                        continue;
-                    }
-                    Ok(None) => {}
-                    Err(_) => {
-                        self.report_again(&mut state);
-                        return Sent::Failed;
-                    }
+        let (mut state, mut sent) = (self.state(), 0);
+        loop {
+            let rest = &bytes[sent..];
+            match self.send_some(&mut state, &[IoSlice::new(rest)], rest.len()) {
+                Some(n) if sent + n == bytes.len() => {
+                    state.burst = 0;
+                    return Sent::All;
                 }
+                // Long rests are shared with other streams.
+                Some(0) => {
+                    state.record_bytes(rest.len(), 0);
+                    state.enqueue_bytes(bytes.slice(sent..));
+                    return Sent::Waits;
+                }
+                Some(n) => sent += n,
+                None => return Sent::Failed,
             }
-            self.enqueue_rest(&mut state, bytes.slice(bytes.len() - rest.len()..));
-            return Sent::Waits;
         }
-        state.burst = 0;
-        Sent::All
     }
 
-    /// Queues the rest of a message, which a blocked socket sends later. Long rests are shared with other streams.
-    fn enqueue_rest(&self, state: &mut EgressState, rest: Bytes) {
-        state.record_bytes(rest.len(), 0);
-        state.enqueue_bytes(rest);
+    /// Sends some of the records of a stream above, and returns the number of bytes. If the socket is full, all wait.
+    fn send_records(&self, records: &[IoSlice<'_>]) -> (usize, Sent) {
+        let offered = records.iter().map(|record| record.len()).sum();
+        let mut state = self.state();
+        match self.send_some(&mut state, records, offered) {
+            Some(0) => {
+                state.record_bytes(offered, 0);
+                with_origins(records, |records| state.enqueue(records));
+                (offered, Sent::Waits)
+            }
+            Some(n) => {
+                state.burst = 0;
+                (n, Sent::All)
+            }
+            None => (offered, Sent::Failed),
+        }
     }
-}
 
-fn one<'a>(slices: &'a [IoSlice<'a>; 1], origins: &'a mut [Origin<'a>; 1]) -> OriginSlices<'a> {
-    OriginSlices::new(slices, origins)
+    /// Sends some of the bytes, none if the socket is full. `None`: the stream has failed, or was shut down.
+    fn send_some(&self, state: &mut EgressState, slices: &[IoSlice<'_>], offered: usize) -> Option<usize> {
+        if state.failure.is_some() || state.dead || state.ended || self.writer.is_unwatched() {
+            return None;
+        }
+        if offered == 0 || state.is_held() {
+            return Some(0);
+        }
+        match with_origins(slices, |slices| self.write_through(state, slices, offered)) {
+            Ok(sent) => Some(sent.unwrap_or(0)),
+            Err(_) => {
+                self.report_again(state);
+                None
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! A connection over TLS, for tokio and hyper.
 
 use std::fmt;
-use std::io::{self, BufRead, IoSlice};
+use std::io::{self, BufRead, IoSlice, Write};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,7 +15,7 @@ use super::records::{Records, cut};
 use crate::buf::origin;
 use crate::counters::log;
 use crate::counters::{Counter, count};
-use crate::net::{Outlet, Owed, Rewind, Seal, Sent, TakeOver};
+use crate::net::{Outlet, Owed, RecordWriter, Rewind, Seal, Sent, TakeOver};
 
 /// Bytes encrypted by one write: as many as one call sends.
 const WRITE_MAX: usize = 64 << 10;
@@ -182,12 +182,10 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
         self.records.begin(Instant::now());
         let mut taken = 0;
         while taken < WRITE_MAX {
-            let mut pieces = [IoSlice::new(&[]); PIECES];
-            let used = cut(bufs, taken, self.records.room().min(WRITE_MAX - taken), &mut pieces);
-            if used == 0 {
+            let n = self.encrypt_record(bufs, taken)?;
+            if n == 0 {
                 break;
             }
-            let n = io::Write::write_vectored(&mut self.stream.get_mut().1.writer(), &pieces[..used])?;
             self.records.wrote(n);
             taken += n;
         }
@@ -201,12 +199,28 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
         Ok(taken)
     }
 
+    /// Makes one record of the bytes behind the first `skip`, and returns their number.
+    fn encrypt_record(&mut self, bufs: &[IoSlice<'_>], skip: usize) -> io::Result<usize> {
+        let room = self.records.room().min(WRITE_MAX - skip);
+        let mut writer = self.stream.get_mut().1.writer();
+        // The common way needs no list of pieces.
+        if let [buf] = bufs {
+            let rest = &buf[skip..];
+            return if rest.is_empty() { Ok(0) } else { writer.write(&rest[..rest.len().min(room)]) };
+        }
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        match cut(bufs, skip, room, &mut pieces) {
+            0 => Ok(0),
+            used => writer.write_vectored(&pieces[..used]),
+        }
+    }
+
     /// As [`Seal::send_now`].
     fn seal(&mut self, below: &Outlet, mut bytes: &[u8]) -> io::Result<Sent> {
         if self.torn {
             return Err(torn());
         }
-        let mut records = Vec::new();
+        let mut records = RecordWriter::new(below);
         while !bytes.is_empty() {
             bytes = &bytes[self.encrypt(&[IoSlice::new(bytes)])?..];
             let session = self.stream.get_mut().1;
@@ -214,7 +228,7 @@ impl<S: AsyncRead + AsyncWrite + TakeOver + Unpin> TlsStream<S> {
                 session.write_tls(&mut records)?;
             }
         }
-        Ok(below.send(&records.into()))
+        Ok(records.sent)
     }
 
     /// Ready once the stream below has taken all bytes.
