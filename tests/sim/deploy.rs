@@ -4,6 +4,7 @@
 use std::future::pending;
 use std::io;
 use std::iter::from_fn;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use millstream::net::{Accept, UnixListener};
 use millstream::server::Drained;
 use millstream::sse::{Event, Hub};
 use testkit::serving::{any, serve};
-use testkit::sim::{Wire, bytes_of};
+use testkit::sim::{Pace, Profile, Wire, bytes_of};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::{sleep, timeout};
@@ -24,8 +25,8 @@ use crate::publish::{send, text};
 use crate::service::Service;
 use crate::world::{Tags, World};
 
-/// Connections of the deploy, some of which are readers.
-const CONNECTIONS: usize = 5;
+/// Connections of the deploy, some of which are readers, and one of which has sent nothing.
+const CONNECTIONS: usize = 6;
 /// Time in which what was sent has come.
 const SLACK: Duration = Duration::from_millis(500);
 
@@ -102,7 +103,7 @@ pub(crate) async fn deploy(
 ) -> Option<Drained> {
     let tags = Tags::new(u64::from(u16::MAX) + 3);
     let mut wires = Vec::new();
-    while wires.len() < CONNECTIONS {
+    while wires.len() + 1 < CONNECTIONS {
         wires.push(taken(world, &tags, 200).await?);
     }
     let forms = [Form::Plain, Form::Gzip];
@@ -130,6 +131,10 @@ pub(crate) async fn deploy(
     let deadline = Duration::from_millis(world.terms.deadline);
     let next = tokio::spawn(serve(adopted, service).limits(world.terms.limits()).drain(drained, deadline));
 
+    // Idle connections give their memory back, and one has sent nothing.
+    sleep(Duration::from_millis(world.terms.keep_alive / 2)).await;
+    let socket = world.connector.connect(IpAddr::from([192, 0, 2, 1]), Profile::default()).await;
+    wires.push(Wire::new(socket.expect("a server that listens"), Pace::FAST));
     // One has a request in progress.
     let late = tags.next();
     let _ = wires[0].send(format!("GET /late/{late}/2000 HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;

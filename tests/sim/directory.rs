@@ -118,6 +118,14 @@ impl Directory {
                 }
             }
         }
+        // Events that are added to a file without a name would be lost.
+        let last = self.segments().pop().expect("a segment");
+        fs::remove_file(&last).expect("a segment that can be removed");
+        hub.send(Event::new().data("lost")).expect("an event that fits");
+        let is_added = self.disk().flush().await.is_ok();
+        if is_added && self.segments().last() <= Some(&last) {
+            world.fault(0, format_args!("an event is in a log without {last:?}"));
+        }
         drop(hub);
         // Its task ends.
         sleep(Duration::from_secs(1)).await;

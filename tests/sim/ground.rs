@@ -111,7 +111,9 @@ impl Ground {
                 static NUMBER: AtomicU64 = AtomicU64::new(0);
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
                 let path = format!("\0millstream-sim-{}-{number}", std::process::id());
-                let listening = UnixListener::bind(&path).await.expect("a name of its own");
+                let listening = UnixListener::builder();
+                let listening = if let Some(pace) = &terms.pace { listening.pace_all(pace) } else { listening };
+                let listening = listening.bind(&path).await.expect("a name of its own");
                 let server = Narrow { listener: listening, send_buffer: terms.send_buffer };
                 let mut carriers = JoinSet::new();
                 carriers.spawn(kernel::forward(listener, path.into()));

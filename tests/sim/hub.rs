@@ -38,10 +38,12 @@ pub(crate) struct HubTerms {
 pub(crate) const PATIENCE: u64 = 3_000;
 
 impl HubTerms {
-    pub(crate) fn choose(mut dice: Dice, ground: Ground) -> Self {
+    /// Chooses them. With `moves`, its events and its readers may move to another hub.
+    pub(crate) fn choose(mut dice: Dice, ground: Ground, moves: bool) -> Self {
         let ring = *dice.pick(&[1_000, 1_000, 16]);
         let gzip = dice.chance(40);
-        let log = dice.chance(if ground.is_simulated() { 30 } else { 45 }).then(|| EventLog::choose(&mut dice, ground));
+        let has_log = dice.chance(if ground.is_simulated() { 30 } else { 45 }) && !moves;
+        let log = has_log.then(|| EventLog::choose(&mut dice, ground));
         let policies = [LagPolicy::DropOldest, LagPolicy::DropOldest, LagPolicy::Latest, LagPolicy::Disconnect];
         let policy = if log.is_none() && dice.chance(30) { LagPolicy::Block } else { *dice.pick(&policies) };
         // The ids of a hub begin with a random number, so that their compressed length does not follow from the seed.
@@ -62,7 +64,7 @@ impl HubTerms {
             subscribers: if dice.chance(15) { dice.in_range(1..=3) as usize } else { usize::MAX },
             gzip,
             given,
-            past_layers: !ground.is_simulated() && dice.chance(85),
+            past_layers: !ground.is_simulated() && (dice.chance(85) || moves),
             log,
         }
     }

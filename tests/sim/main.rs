@@ -41,6 +41,9 @@
 //! | a stream ends in order, behind the events that were sent before: in a drain, with its hub, at its age, or if `LagPolicy::Disconnect` ends it; at once while it waits for a log | always, if it ends before the deadline; in time: steady | `reader.rs` |
 //! | a sender waits for a reader for its patience at most (`LagPolicy::Block`), and one that it has given up gets no further event | always, without layers | `patience.rs` |
 //! | on sockets of the kernel, a reader that takes nothing gets no more than its connection and the queue hold, without a gap or its end | at the end | `probe.rs` |
+//! | the events of a hub end with it | always | `probe.rs` |
+//! | bytes that arrive while the last response is made do not reset the connection | always | `probe.rs` |
+//! | a drain aborts the connections that are busy at its deadline, and no others | at the end | `probe.rs` |
 //! | a request whose client has left is dropped | steady | `endings.rs` |
 //! | on sockets of the kernel, a hub writes to the connections of its readers itself if it may, with comments in each silent period | at the end | `probe.rs` |
 //! | `KeepAlive` adds comments between two events, after half to all of a silent period, and changes nothing else; `until_drain` ends such a stream in a drain | always; in time: steady | `tokens.rs` |
@@ -103,8 +106,8 @@ use world::{Outcome, run};
 
 /// Seeds of a run without `MILLSTREAM_SIM_SECONDS`.
 const SEEDS: u64 = 20;
-/// The same, on sockets of the kernel.
-const SEEDS_ON_SOCKETS: u64 = 9;
+/// The same, on sockets of the kernel. Every third one is a deploy, and a short run.
+const SEEDS_ON_SOCKETS: u64 = 15;
 /// Seeds that run twice, without `MILLSTREAM_SIM_SAME`.
 const SAME: u64 = 4;
 /// Time, by the clock of the machine if it goes on, after which h2 forgets a stream that the server has reset.

@@ -1,19 +1,26 @@
 //! What is asked of a server behind its clients: whether all places are free, and whether hubs write to connections.
 
 use std::net::IpAddr;
+#[cfg(not(portable))]
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::poll_immediate;
-use millstream::sse::Hub;
+use millstream::sse::{Hub, LagPolicy};
 use testkit::sim::{Dice, Ended, Pace, Profile, Socket, Wire, bytes_of};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use crate::decode::Form;
 use crate::publish;
+#[cfg(not(portable))]
+use crate::terms::FAST;
 use crate::world::{Tags, World};
 
+/// The rate of a probe, in bytes a second.
+#[cfg(not(portable))]
+const PACE: NonZeroU64 = NonZeroU64::new(100_000).unwrap();
 /// Time in which what was sent has come.
 const SLACK: u64 = 100;
 /// The most bytes that a connection of a probe holds: those of the simulated link, of the kernel, and of the server.
@@ -86,6 +93,111 @@ async fn served(world: &World, socket: Socket, tags: &Tags, status: u16) -> Opti
         other => world.fault(wire.io.link(), format_args!("not {status}: {other:?}")),
     }
     None
+}
+
+/// Bytes that arrive while the last response is made do not reset the connection: the client gets all of it, and an end.
+pub(crate) async fn behind(world: &World, mut wire: Wire) {
+    let (tags, link) = (Tags::new(u64::from(u16::MAX) + 4), wire.io.link());
+    let (tag, hidden) = (tags.next(), tags.next());
+    world.calls.forbid(hidden);
+    let request =
+        |path: String, fields: &str| format!("GET {path} HTTP/1.1\r\nHost: mill\r\n{fields}\r\n").into_bytes();
+    let _ = wire.send(&request(format!("/late/{tag}/1000"), "Connection: close\r\n")).await;
+    sleep(Duration::from_millis(SLACK)).await;
+    let _ = wire.send(&request(format!("/fixed/{hidden}/5"), "")).await;
+    let head = wire.head().await;
+    let body = match &head {
+        Ok(head) => wire.body(head).await.bytes,
+        Err(_) => Vec::new(),
+    };
+    let ended = wire.end().await.1;
+    if body != bytes_of(tag, 5) || ended == Ended::Reset {
+        world.fault(link, format_args!("{ended:?} behind {} bytes of the last answer, {head:?}", body.len()));
+    }
+}
+
+/// A response takes as long as its bytes take at the rate of all connections.
+#[cfg(not(portable))]
+pub(crate) async fn paced(world: &World, wire: &mut Wire) {
+    let Some(pace) = &world.terms.pace else { return };
+    pace.set(PACE);
+    for len in [200_000, 100_000] {
+        let tag = Tags::new(u64::from(u16::MAX) + 8 + len).next();
+        let _ = wire.send(format!("GET /fixed/{tag}/{len} HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
+        let began = world.net.now();
+        let body = match wire.head().await {
+            Ok(head) => wire.body(&head).await.bytes,
+            Err(_) => Vec::new(),
+        };
+        let (took, due) = (world.net.now() - began, len * 1_000 / PACE.get());
+        // A tenth of a second goes at once, and as much once more than a wait was for.
+        if body != bytes_of(tag, len as usize) || took + 2 * SLACK < due || took > due + 2 * SLACK {
+            world.fault(wire.io.link(), format_args!("{} of {len} bytes in {took} ms, not {due} ms", body.len()));
+        }
+    }
+    pace.set(FAST);
+}
+
+/// The events of a hub end with it, behind those that were sent.
+pub(crate) async fn brief(world: &World, wire: &mut Wire) {
+    let tag = Tags::new(u64::from(u16::MAX) + 5).next();
+    let _ = wire.send(format!("GET /brief/{tag} HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
+    let began = world.net.now();
+    let body = match wire.head().await {
+        Ok(head) => wire.body(&head).await.bytes,
+        Err(_) => Vec::new(),
+    };
+    let text = String::from_utf8_lossy(&body);
+    if !text.contains("data: brief\n") || world.net.now() > began + SLACK {
+        world.fault(wire.io.link(), format_args!("{text:?} of a hub that is dropped, from {began} ms"));
+    }
+}
+
+/// A sender gives up a reader that takes nothing, and it gets no further event.
+pub(crate) async fn given_up(world: &World, hub: &Hub, wire: &mut Wire) {
+    let terms = &world.terms.hub;
+    if terms.policy != LagPolicy::Block || terms.past_layers || terms.max_age.is_some() || world.closed_at().is_some() {
+        return;
+    }
+    let tags = Tags::new(u64::from(u16::MAX) + 6);
+    // The service does not watch the first one.
+    let tag = [tags.next(), tags.next()][1];
+    let _ = wire.send(format!("GET /events/{tag} HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
+    if !wire.head().await.is_ok_and(|head| Form::Plain.is_right(&head, terms.gzip)) {
+        world.fault(wire.io.link(), "no events for a reader that takes none");
+    }
+    let (began, mut bytes) = (world.net.now(), 0);
+    while world.gave_up_at() <= began && bytes < 4 * HELD {
+        bytes += publish::text(world.published.lock().unwrap().len()).len();
+        publish::send(world, hub).await;
+        for _ in 0..4 {
+            yield_now().await;
+        }
+    }
+    if world.gave_up_at() <= began {
+        world.fault(
+            wire.io.link(),
+            format_args!("no sender waits for a reader that has taken nothing of {bytes} bytes"),
+        );
+    }
+    while let Ok(Ok(chunk)) = timeout(Duration::from_millis(SLACK), wire.chunk()).await {
+        if chunk.is_empty() {
+            return;
+        }
+    }
+    world.fault(wire.io.link(), "the events of a reader that was given up do not end");
+}
+
+/// Returns a connection with a request that is not answered before the deadline of a drain. It takes the place of another.
+pub(crate) async fn busy(world: &World, probes: &mut Vec<Wire>) -> Option<Wire> {
+    probes.pop();
+    sleep(Duration::from_secs(1)).await;
+    let tags = Tags::new(u64::from(u16::MAX) + 7);
+    let mut wire = taken(world, &tags, 200).await?;
+    let (tag, late) = (tags.next(), world.terms.deadline + 10_000);
+    let _ = wire.send(format!("GET /late/{tag}/{late} HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
+    sleep(Duration::from_millis(SLACK)).await;
+    Some(wire)
 }
 
 /// On sockets of the kernel, the hub writes to the connections of its readers itself, in each form, if it may.
@@ -161,6 +273,8 @@ async fn comments(world: &World, hub: &Hub, wire: &mut Wire) {
     publish::send(world, hub).await;
     // A comment may have been on its way.
     while wire.chunk().await.is_ok_and(|bytes| bytes == b":\n") {}
+    // A part of a further request is no end of the client.
+    let _ = wire.send(b"GET /gone/0 HTTP/1.1\r\n").await;
     let (period, mut heard) = (world.terms.hub.keep_alive, world.net.now());
     for _ in 0..2 {
         let bytes = wire.chunk().await.unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
 use millstream::server::tls::Tls;
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519, SerialNumber};
@@ -12,7 +13,10 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{CipherSuite, ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+use tokio_rustls::rustls::{
+    CipherSuite, CipherSuiteCommon, ClientConfig, ClientConnection, HandshakeKind, RootCertStore, SupportedCipherSuite,
+    Tls13CipherSuite,
+};
 
 struct Identity {
     pem: String,
@@ -40,10 +44,27 @@ pub(crate) struct Seals {
     faults: Mutex<Vec<String>>,
 }
 
+/// Longer than a run, which no file of the machine changes.
+const RELOADS: Duration = Duration::from_secs(1 << 25);
+
+/// A cipher suite that no server has, which browsers offer first (RFC 8701).
+static GREASE: LazyLock<SupportedCipherSuite> = LazyLock::new(|| {
+    let suites = &any_client(&[&TLS13]).crypto_provider().cipher_suites.clone();
+    let known = suites.iter().find_map(SupportedCipherSuite::tls13).expect("a suite of TLS 1.3");
+    let common = CipherSuiteCommon {
+        suite: CipherSuite::Unknown(0x1a1a),
+        hash_provider: known.common.hash_provider,
+        confidentiality_limit: known.common.confidentiality_limit,
+    };
+    let suite = Tls13CipherSuite { common, hkdf_provider: known.hkdf_provider, aead_alg: known.aead_alg, quic: None };
+    SupportedCipherSuite::Tls13(Box::leak(Box::new(suite)))
+});
+
 /// Returns a provider whose preferred cipher is ChaCha20, as that of a client without AES instructions, or another.
 fn provider(prefers_chacha: bool) -> Arc<CryptoProvider> {
     let mut provider = CryptoProvider::clone(any_client(&[&TLS13]).crypto_provider());
     provider.cipher_suites.sort_by_key(|suite| is_chacha(suite.suite()) != prefers_chacha);
+    provider.cipher_suites.insert(0, *GREASE);
     Arc::new(provider)
 }
 
@@ -72,7 +93,12 @@ impl Seals {
             each.map(|(version, alpn, prefers_chacha)| client(version, alpn, prefers_chacha)).into()
         };
         Self {
-            server: Tls::from_pem(&IDENTITY.pem, &IDENTITY.key).expect("an identity"),
+            // A server that looks for other files stops to do so at its end.
+            server: Tls::builder()
+                .certificate_pem(&IDENTITY.pem, &IDENTITY.key)
+                .reload_every(RELOADS)
+                .build()
+                .expect("an identity"),
             clients: clients(b"http/1.1"),
             clients_of_two: clients(b"h2"),
             faults: Mutex::default(),
@@ -97,7 +123,8 @@ impl Seals {
         let config = dice.pick(if is_two { &self.clients_of_two } else { &self.clients });
         let stream = TlsConnector::from(Arc::clone(config)).connect(name(), socket).into_fallible().await?;
         let chosen = stream.get_ref().1.negotiated_cipher_suite().expect("a cipher").suite();
-        let preferred = config.crypto_provider().cipher_suites[0].suite();
+        // Behind the one that no server has.
+        let preferred = config.crypto_provider().cipher_suites[1].suite();
         // The server prefers AES-128, and ChaCha20 only for clients that prefer it.
         let is_right = if is_chacha(preferred) { is_chacha(chosen) } else { format!("{chosen:?}").contains("AES_128") };
         if !is_right {

@@ -15,6 +15,7 @@
 //! | `/upload/TAG` | the body of the request, and 500 if it ends early |
 //! | `/hoard/TAG/MILLIS` | the same, read after a time |
 //! | `/unread/TAG` | 413 at once; the body of the request is not read |
+//! | `/brief/TAG` | the events of a hub that is dropped at once |
 //! | `/gone/TAG` | a small body; a task waits until the client has left |
 //!
 //! The calls are counted by their tags. No client asks for another path.
@@ -29,7 +30,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TRAILER};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TRAILER, TRANSFER_ENCODING};
 use hyper::{Request, Response, StatusCode, Version};
 use millstream::body::FileBody;
 use millstream::fs::File;
@@ -37,6 +38,7 @@ use millstream::server::{Connection, RequestBody, until_drain};
 use millstream::sse::{Event, FramedHub, Hub, JsonLines, KeepAlive, LagPolicy};
 use testkit::http::{Answer, AnyBody, BoxError, boxed};
 use testkit::sim::{bytes_of, from};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::hub::HubTerms;
@@ -275,11 +277,20 @@ impl Service {
                 let body = request.into_body().collect().await?;
                 let body = body.to_bytes();
                 let mut response = Response::new(match tag % 3 {
-                    // Of unknown length.
-                    0 => boxed(StreamBody::new(stream::iter([Ok::<_, io::Error>(Frame::data(body))]))),
+                    // Of unknown length. It is pending first, as a body is that waits for others.
+                    0 => boxed(StreamBody::new(stream::once(async {
+                        yield_now().await;
+                        Ok::<_, io::Error>(Frame::data(body))
+                    }))),
                     _ => boxed(Full::new(body)),
                 });
                 response.headers_mut().insert("x-tag", tag.into());
+                return Ok(response);
+            }
+            "brief" => {
+                let hub = Hub::builder().build();
+                let response = hub.subscribe(&request).map(boxed);
+                hub.send(Event::new().data("brief")).expect("an open hub");
                 return Ok(response);
             }
             "unread" => {
@@ -305,6 +316,10 @@ impl Service {
         };
         let mut response = Response::new(body);
         response.headers_mut().insert("x-tag", tag.into());
+        // The service chooses the framing itself, which it can for HTTP/1.1.
+        if parts[0] == "late" && tag.is_multiple_of(2) && request.version() == Version::HTTP_11 {
+            response.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         if parts[0] == "stream" {
             response.headers_mut().insert(TRAILER, HeaderValue::from_static("x-sum, content-type"));
         }

@@ -1,7 +1,11 @@
 //! The limits of a server, which follow from the seed.
 
+#[cfg(not(portable))]
+use std::num::NonZeroU64;
 use std::time::Duration;
 
+#[cfg(not(portable))]
+use millstream::net::SharedPace;
 use millstream::server::Limits;
 use millstream::sse::LagPolicy;
 use testkit::sim::Dice;
@@ -10,6 +14,9 @@ use crate::ground::Ground;
 use crate::hub::HubTerms;
 use crate::refused::{self, BODY_MAX, FIELDS_MAX, HEAD_MAX, URI_MAX};
 
+/// More bytes in a second than all connections send.
+#[cfg(not(portable))]
+pub(crate) const FAST: NonZeroU64 = NonZeroU64::new(1 << 40).unwrap();
 /// Connections that are allowed, in most worlds more than there are clients.
 const PLACES: usize = 200;
 
@@ -32,6 +39,9 @@ pub(crate) struct Terms {
     pub(crate) takes_over: bool,
     /// Bytes that a socket of the kernel takes from the server.
     pub(crate) send_buffer: usize,
+    /// The rate of all connections together, far above what they send until [`probe::paced`](crate::probe::paced).
+    #[cfg(not(portable))]
+    pub(crate) pace: Option<SharedPace>,
     /// Time that a segment takes between the simulated connection and the server.
     pub(crate) hops: u64,
     /// Whether the server can reset a connection so that its client sees it.
@@ -45,7 +55,8 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    pub(crate) fn choose(mut dice: Dice, ground: Ground, tls: bool) -> Self {
+    /// Chooses them. With `deploys`, another server takes its connections.
+    pub(crate) fn choose(mut dice: Dice, ground: Ground, tls: bool, deploys: bool) -> Self {
         let is_calm = dice.chance(10) && ground.is_simulated();
         let mut terms = Self {
             head_time: *dice.pick(&[10_000, 2_000]),
@@ -55,22 +66,29 @@ impl Terms {
             half_close: *dice.pick(&[1_000, 5_000]),
             deadline: *dice.pick(&[10_000, 30_000]),
             places: if dice.chance(20) { dice.in_range(2..=8) as usize } else { PLACES },
-            hub: HubTerms::choose(dice.fork(1), ground),
+            hub: HubTerms::choose(dice.fork(1), ground, deploys),
             buffer: *dice.pick(&[64 << 10, 8 << 10]),
             streams: *dice.pick(&[100, 100, 3]),
             windows: *dice.pick(&[(3 << 20, 4 << 20), (16 << 10, 64 << 10)]),
-            takes_over: dice.chance(80),
+            takes_over: dice.chance(80) || deploys,
             send_buffer: if ground.is_simulated() { usize::MAX } else { *dice.pick(&[4 << 10, 32 << 10, 200 << 10]) },
+            #[cfg(not(portable))]
+            pace: None,
             hops: ground.hops(),
             resets: ground.is_simulated(),
             is_calm,
             tls,
             moves: false,
         };
-        terms.moves = !ground.is_simulated() && !tls && terms.takes_over && terms.hub.may_move() && dice.chance(75);
+        terms.moves =
+            !ground.is_simulated() && !tls && terms.takes_over && terms.hub.may_move() && (dice.chance(75) || deploys);
         if terms.hub.policy == LagPolicy::Block {
             // Readers that stop reading soon hold their senders up.
             terms.buffer = 8 << 10;
+        }
+        #[cfg(not(portable))]
+        if !ground.is_simulated() && !deploys && dice.chance(40) {
+            terms.pace = Some(SharedPace::new(FAST));
         }
         if !ground.is_simulated() {
             // When sockets of the kernel give their places back is not known here.

@@ -149,7 +149,9 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     let dice = Dice::new(seed);
     let tasks_before = tasks();
     let net = Net::start(dice.fork(1), keeps_text);
-    let terms = Terms::choose(dice.fork(2), ground, seed % 3 == 1);
+    // Another third has a deploy, with few clients before it.
+    let deploys = !ground.is_simulated() && seed % 3 == 2;
+    let terms = Terms::choose(dice.fork(2), ground, seed % 3 == 1, deploys);
     let (listener, connector) = SimListener::new(&net);
     let hub = terms.hub.build().await;
     let file = ground.file().await;
@@ -170,6 +172,7 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
     let mut dice = dice.fork(3);
     let (span, most) = match terms.is_calm {
         true => (dice.in_range(8_000_000..=30_000_000), 80),
+        false if deploys => (2_000 + dice.of_any_size(1..=8_000), 6),
         false => (10_000 + dice.of_any_size(1..=ground.longest()), 24),
     };
     let world = Arc::new(World {
@@ -215,6 +218,16 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         sleep(Duration::from_millis(world.terms.keep_alive) + PATIENCE).await;
         let mut probes = probe::places(&world).await;
         stop(&world, &mut publisher).await;
+        if let Some(wire) = probes.pop() {
+            probe::behind(&world, wire).await;
+        }
+        if let Some(wire) = probes.last_mut() {
+            probe::brief(&world, wire).await;
+            #[cfg(not(portable))]
+            probe::paced(&world, wire).await;
+            probe::given_up(&world, &hub, wire).await;
+            probes.pop();
+        }
         probe::direct_writes(&world, &hub, &mut probes).await;
         match world.terms.moves && world.closed_at().is_none() {
             #[cfg(not(portable))]
@@ -235,11 +248,12 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
             _ => {
                 // What moves is closed.
                 drop(given);
+                let busy = probe::busy(&world, &mut probes).await;
                 drain_now(&world, drains).await;
                 let drained = drained(&world, server).await;
-                drop(probes);
-                if let Some(Drained { aborted: 1.., .. }) = drained {
-                    world.fault(0, format_args!("idle connections were cut off: {drained:?}"));
+                drop((probes, busy));
+                if drained.is_some_and(|drained| drained.aborted != 1) {
+                    world.fault(0, format_args!("not the busy connection was cut off, and no other: {drained:?}"));
                 }
                 drained
             }
