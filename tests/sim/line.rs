@@ -14,7 +14,7 @@ const RATE: u64 = 8 << 10;
 /// The frames of HTTP/2 of so many requests as a connection has at a time, and more: only a whole frame is progress.
 const FRAMES: u64 = 7 * (16 << 10);
 /// The most that the kernel takes as one piece for a Unix socket.
-const LONGEST_PIECE: u64 = 64 << 10;
+pub(crate) const LONGEST_PIECE: u64 = 64 << 10;
 /// Longest record of TLS, which is read as a whole, and the most bytes of a handshake.
 const RECORD: u64 = 17 << 10;
 const HANDSHAKE: usize = 4 << 10;

@@ -162,7 +162,9 @@ impl Request {
                 self.method = "POST";
                 self.body = body(dice, tags, most, &mut self.hidden);
                 self.expected = self.body.clone();
-                format!("/upload/{tag}")
+                // Some answers are silent for longer than a client that has ended its side may wait.
+                self.takes = if dice.chance(15) { dice.in_range(1..=8_000) } else { 0 };
+                format!("/upload/{tag}/{}", self.takes)
             }
             _ => {
                 self.method = "POST";

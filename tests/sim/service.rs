@@ -12,7 +12,7 @@
 //! | `/lines/TAG` | the same as JSON lines |
 //! | `/tokens/TAG/GAP` | a stream of events with comments between them, a piece each GAP milliseconds |
 //! | `/drained/TAG/GAP` | the same, until the server drains |
-//! | `/upload/TAG` | the body of the request, and 500 if it ends early |
+//! | `/upload/TAG/MILLIS` | the body of the request, a time after its end, and 500 if it ends early |
 //! | `/hoard/TAG/MILLIS` | the same, read after a time |
 //! | `/unread/TAG` | 413 at once; the body of the request is not read |
 //! | `/brief/TAG` | the events of a hub that is dropped at once |
@@ -276,6 +276,9 @@ impl Service {
                 }
                 let body = request.into_body().collect().await?;
                 let body = body.to_bytes();
+                if kind == "upload" {
+                    sleep(Duration::from_millis(number(2))).await;
+                }
                 let mut response = Response::new(match tag % 3 {
                     // Of unknown length. It is pending first, as a body is that waits for others.
                     0 => boxed(StreamBody::new(stream::once(async {
