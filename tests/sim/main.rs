@@ -41,21 +41,23 @@
 //! | a stream ends in order, behind the events that were sent before: in a drain, with its hub, at its age, or if `LagPolicy::Disconnect` ends it; at once while it waits for a log | always, if it ends before the deadline; in time: steady | `reader.rs` |
 //! | a sender waits for a reader for its patience at most (`LagPolicy::Block`), and one that it has given up gets no further event | always, without layers | `patience.rs` |
 //! | on sockets of the kernel, a reader that takes nothing gets no more than its connection and the queue hold, without a gap or its end | at the end | `probe.rs` |
-//! | the events of a hub end with it | always | `probe.rs` |
-//! | bytes that arrive while the last response is made do not reset the connection | always | `probe.rs` |
+//! | the events of a hub end with it | at the end | `probe.rs` |
+//! | a reader that takes nothing is given up (`LagPolicy::Block`), and its stream ends | at the end, without layers | `probe.rs` |
+//! | the rate of all connections holds, but for what one call and a tenth of a second send | sockets of the kernel, at the end | `probe.rs` |
+//! | bytes that arrive while the last response is made do not reset the connection | at the end | `probe.rs` |
 //! | a drain aborts the connections that are busy at its deadline, and no others | at the end | `probe.rs` |
 //! | a request whose client has left is dropped | steady | `endings.rs` |
 //! | on sockets of the kernel, a hub writes to the connections of its readers itself if it may, with comments in each silent period | at the end | `probe.rs` |
 //! | `KeepAlive` adds comments between two events, after half to all of a silent period, and changes nothing else; `until_drain` ends such a stream in a drain | always; in time: steady | `tokens.rs` |
 //! | a hub refuses a reader if all of its places are taken or it is closed, and only then | always | `service.rs` |
-//! | a log in a directory has all events that were sent, from the first that it keeps, also when it is opened again behind a part of a commit | sockets of the kernel | `directory.rs` |
+//! | a log in a directory has all events that were sent, from the first that it keeps, also when it is opened again behind a part of a commit; no event goes to a file that was removed | sockets of the kernel | `directory.rs` |
 //! | the counters of the process grow by those of each hub at the least | at the end | `hub.rs` |
 //! | the statistics of a hub are what was sent, kept, refused and ignored, and not less than what has come | at the end | `hub.rs` |
 //! | a connection is refused if all places are taken, and only then | then: at the end of a seed; only then: always | `owed.rs`, `probe.rs` |
 //! | an error of the listener ends the server, and not its connections | one in ten seeds | `world.rs` |
 //! | TLS: a handshake ends in the time of the first head, from connecting, and a client that does not complete one has as long | not before: always; at the latest: able | `handshake.rs` |
 //! | TLS: what is no handshake, no record or an end of the client ends the connection at once; HTTP gets a 400 | able | `handshake.rs`, `endings.rs` |
-//! | TLS: the cipher is AES-128, or ChaCha20 if the client prefers it | always | `seal.rs` |
+//! | TLS: the cipher is AES-128, or ChaCha20 if the client prefers it, of those that the server knows | always | `seal.rs` |
 //! | TLS: the last bytes are followed by a `close_notify`, and no record is wrong | as the end in place of a reset | `owed.rs` |
 //! | HTTP/2: each stream has the answer to its request, byte by byte; an incomplete one ends by an error; `HEAD` has no content | always | `owed2.rs` |
 //! | HTTP/2: a request that was given up is dropped, and so are all of a connection that has ended | steady | `owed2.rs`, `client2.rs` |
