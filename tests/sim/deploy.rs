@@ -27,6 +27,8 @@ use crate::world::{Tags, World};
 
 /// Connections of the deploy, some of which are readers, and one of which has sent nothing.
 const CONNECTIONS: usize = 6;
+/// The longest time for which a connection does nothing before.
+const IDLE: Duration = Duration::from_secs(10);
 /// Time in which what was sent has come.
 const SLACK: Duration = Duration::from_millis(500);
 
@@ -131,8 +133,8 @@ pub(crate) async fn deploy(
     let deadline = Duration::from_millis(world.terms.deadline);
     let next = tokio::spawn(serve(adopted, service).limits(world.terms.limits()).drain(drained, deadline));
 
-    // Idle connections give their memory back, and one has sent nothing.
-    sleep(Duration::from_millis(world.terms.keep_alive / 2)).await;
+    // Idle connections give their memory back, and one has sent nothing. No reader reaches its age.
+    sleep(Duration::from_millis(world.terms.keep_alive / 2).min(IDLE)).await;
     let socket = world.connector.connect(IpAddr::from([192, 0, 2, 1]), Profile::default()).await;
     wires.push(Wire::new(socket.expect("a server that listens"), Pace::FAST));
     // One has a request in progress.

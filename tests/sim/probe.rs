@@ -120,10 +120,10 @@ pub(crate) async fn behind(world: &World, mut wire: Wire) {
 
 /// A response takes as long as its bytes take at the rate of all connections.
 #[cfg(not(portable))]
-pub(crate) async fn paced(world: &World, wire: &mut Wire) {
+async fn paced(world: &World, wire: &mut Wire) {
     let Some(pace) = &world.terms.pace else { return };
     pace.set(PACE);
-    for len in [200_000, 100_000] {
+    for len in [400_000, 100_000] {
         let tag = Tags::new(u64::from(u16::MAX) + 8 + len).next();
         let _ = wire.send(format!("GET /fixed/{tag}/{len} HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
         let began = world.net.now();
@@ -132,8 +132,9 @@ pub(crate) async fn paced(world: &World, wire: &mut Wire) {
             Err(_) => Vec::new(),
         };
         let (took, due) = (world.net.now() - began, len * 1_000 / PACE.get());
-        // The bytes of a tenth of a second, and those of one call, leave before their time. The next ones wait for it.
-        let early = 100 + (2 * world.terms.send_buffer as u64).max(LONGEST_PIECE) * 1_000 / PACE.get();
+        // The bytes of a tenth of a second, and those of one call, leave before their time: what the socket and the pipe of
+        // a `sendfile` hold. The next ones wait for it.
+        let early = 100 + (2 * world.terms.send_buffer as u64 + LONGEST_PIECE) * 1_000 / PACE.get();
         let is_right = (due.saturating_sub(early + SLACK)..=due + early + SLACK).contains(&took);
         if body != bytes_of(tag, len as usize) || !is_right {
             world.fault(wire.io.link(), format_args!("{} of {len} bytes in {took} ms, not {due} ms", body.len()));
@@ -197,6 +198,8 @@ pub(crate) async fn busy(world: &World, probes: &mut Vec<Wire>) -> Option<Wire> 
     sleep(Duration::from_secs(1)).await;
     let tags = Tags::new(u64::from(u16::MAX) + 7);
     let mut wire = taken(world, &tags, 200).await?;
+    #[cfg(not(portable))]
+    paced(world, &mut wire).await;
     let (tag, late) = (tags.next(), world.terms.deadline + 10_000);
     let _ = wire.send(format!("GET /late/{tag}/{late} HTTP/1.1\r\nHost: mill\r\n\r\n").as_bytes()).await;
     sleep(Duration::from_millis(SLACK)).await;

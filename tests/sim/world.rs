@@ -223,8 +223,6 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
         }
         if let Some(wire) = probes.last_mut() {
             probe::brief(&world, wire).await;
-            #[cfg(not(portable))]
-            probe::paced(&world, wire).await;
             probe::given_up(&world, &hub, wire).await;
             probes.pop();
         }
