@@ -76,6 +76,7 @@ impl Directory {
         let counted = (before.next - 1, before.appended, before.bytes, before.queued, before.given_up, before.damaged);
         if counted != (sent, sent, bytes, 0, 0, 0)
             || before.error.is_some()
+            || before.segments != self.segments().len()
             || before.bytes > self.most()
             || longest > self.segment_bytes.max(EVENT)
         {
