@@ -62,7 +62,12 @@ pub(super) fn send(hub: &Hub) {
     let _ = hub.send(Event::new().data(data()).id(ID));
 }
 
-pub(super) async fn serve_hub<B>(listener: TcpListener, hub: Hub, wrap: fn(EventBody) -> B, takeover: bool) -> io::Result<()>
+pub(super) async fn serve_hub<B>(
+    listener: TcpListener,
+    hub: Hub,
+    wrap: fn(EventBody) -> B,
+    takeover: bool,
+) -> io::Result<()>
 where
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {

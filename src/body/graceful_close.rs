@@ -12,7 +12,17 @@ use std::task::{Context, Waker};
 /// Bodies without one are served until the deadline. [`until_drain`](crate::server::until_drain()) adds one to event
 /// streams and gRPC streams.
 #[derive(Clone)]
-pub struct GracefulClose(Arc<dyn Fn() + Send + Sync>);
+pub struct GracefulClose(pub(crate) Arc<dyn End>);
+
+pub(crate) trait End: Send + Sync {
+    fn end(&self);
+}
+
+impl<F: Fn() + Send + Sync> End for F {
+    fn end(&self) {
+        self();
+    }
+}
 
 impl GracefulClose {
     /// Creates the value. `end` runs on any thread, may be called several times and after the body was dropped, and
@@ -23,7 +33,7 @@ impl GracefulClose {
 
     /// Asks the body to end.
     pub fn end(&self) {
-        (self.0)();
+        self.0.end();
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -34,6 +44,12 @@ impl GracefulClose {
 impl fmt::Debug for GracefulClose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GracefulClose").finish_non_exhaustive()
+    }
+}
+
+impl End for EndSignal {
+    fn end(&self) {
+        self.set();
     }
 }
 

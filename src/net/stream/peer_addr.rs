@@ -16,7 +16,8 @@ pub trait PeerAddr: fmt::Debug + Send + 'static {
         None
     }
 
-    /// Adds values that identify the peer to the extensions of each of its requests. Called once for a connection.
+    /// Adds values that identify the peer to the extensions of each of its requests. Called before the first request of
+    /// a connection, and again for a request after the connection has rested.
     fn identify(&self, handle: &Handle, extensions: &mut Extensions) {
         let _ = (handle, extensions);
     }

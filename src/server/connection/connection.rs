@@ -1,10 +1,10 @@
 //! One connection, from accept to end.
 
-use std::future::{poll_fn, ready};
+use std::future::{self, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::StatusCode;
 use hyper::server::conn::http1;
@@ -17,7 +17,8 @@ use super::protocols::Protocols;
 use super::supervise::{aborted, drained, until_raised};
 use super::version::{Version, version};
 use crate::body::ResumedBody;
-use crate::counters::{Counter, count};
+use crate::counters::span::Span;
+use crate::counters::{Counter, count, log};
 use crate::net::{Rewind, TakeOver};
 use crate::server::error::BoxError;
 use crate::server::request::{Adapter, HttpService};
@@ -33,12 +34,25 @@ pub(in crate::server) enum Next {
     Ended(Result<(), BoxError>),
 }
 
-/// Runs a connection to its end.
-pub(in crate::server) async fn run(mut step: ConnectionStep) -> Result<(), BoxError> {
-    loop {
-        match step.await {
-            Next::Step(next) => step = next,
-            Next::Ended(ended) => return ended,
+/// Runs a connection in its span to its end, which it logs, and holds `R` until then. A task of this size needs 128 bytes,
+/// and a larger one needs 256.
+pub(in crate::server) struct Run<R> {
+    pub(in crate::server) step: ConnectionStep,
+    pub(in crate::server) held: Box<(Span, R)>,
+}
+
+const _: () = assert!(size_of::<Run<()>>() <= 24);
+
+impl<R> Future for Run<R> {
+    type Output = Result<(), BoxError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { step, held } = &mut *self;
+        loop {
+            match ready!(held.0.inside(|| step.as_mut().poll(cx))) {
+                Next::Step(next) => *step = next,
+                Next::Ended(ended) => return Poll::Ready(ended.inspect_err(|error| log::connection_failed(&**error))),
+            }
         }
     }
 }
@@ -87,7 +101,7 @@ where
     let driver = BodyWriter::new(stream, &[], resumed(&conn_state, events), reads);
     Box::pin(async move {
         // From here on the reaper can wake the task.
-        match conn_state.unless_raised(ShutdownPhase::Finish, ready(())).await {
+        match conn_state.unless_raised(ShutdownPhase::Finish, future::ready(())).await {
             Ok(()) => Next::Step(drive(protocols, driver, adapter, false)),
             Err(_) => Next::Ended(Err(aborted())),
         }
@@ -115,7 +129,7 @@ pub(in crate::server) fn speak<I, S>(
     version: Version,
     protocols: Arc<Protocols>,
     mut stream: I,
-    adapter: Adapter<S>,
+    mut adapter: Adapter<S>,
 ) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
@@ -132,6 +146,7 @@ where
         }
         Version::Two => {
             conn_state.set_protocol(Protocol::Two);
+            adapter.make_extensions();
             Box::pin(async move {
                 let stream = Gated::new(stream, Arc::clone(&conn_state));
                 let mut connection = pin!(protocols.two.serve_connection(stream, adapter));
@@ -148,13 +163,14 @@ where
 }
 
 /// Runs HTTP/1 by hyper until the connection ends, a response switches protocols, or a response can be taken over.
-fn one<I, S>(protocols: Arc<Protocols>, stream: I, adapter: Adapter<S>) -> ConnectionStep
+fn one<I, S>(protocols: Arc<Protocols>, stream: I, mut adapter: Adapter<S>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
     let conn_state = Arc::clone(adapter.conn_state());
     conn_state.handover.begin();
+    adapter.make_extensions();
     // Not with upgrades: after any request with `Upgrade`, hyper would give the stream away at the end of the
     // connection.
     let connection = protocols.one.serve_connection(stream, adapter);
@@ -232,13 +248,14 @@ where
 fn drive<I, S>(
     protocols: Arc<Protocols>,
     mut driver: BodyWriter<I>,
-    adapter: Adapter<S>,
+    mut adapter: Adapter<S>,
     is_last: bool,
 ) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
+    adapter.rest();
     Box::pin(async move {
         match driver.run(adapter.conn_state()).await {
             Ok(BodyEnd::Moved) => Next::Ended(Ok(())),
@@ -268,11 +285,12 @@ fn cut(conn_state: &ConnState) {
 }
 
 /// Waits for the next request without hyper.
-fn hibernate<I, S>(protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> ConnectionStep
+fn hibernate<I, S>(protocols: Arc<Protocols>, mut stream: I, mut adapter: Adapter<S>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
+    adapter.rest();
     Box::pin(async move {
         match next_request(&mut stream, adapter.conn_state()).await {
             Ok(Rest::Request) => Next::Step(one(protocols, stream, adapter)),

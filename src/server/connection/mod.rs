@@ -21,7 +21,7 @@ mod version;
 
 #[cfg(tls)]
 pub(super) use connection::{ConnectionStep, Next, speak};
-pub(super) use connection::{connection, run, write_last};
+pub(super) use connection::{Run, connection, write_last};
 pub(super) use protocols::{Hooks, Protocols};
 #[cfg(tls)]
 pub(super) use supervise::aborted;

@@ -10,6 +10,7 @@ use super::conn_limiter::Permit;
 use super::gone::Absence;
 use super::handover::Handover;
 use super::moving::{Moving, Successor};
+use super::peer::Peer;
 use super::requests::Requests;
 use super::unread::Unread;
 use super::wait::Wait;
@@ -23,6 +24,7 @@ use crate::sync::{Mutex, MutexGuard, lock};
 pub(in crate::server) struct ConnState {
     pub(in crate::server) limits: Arc<Limits>,
     pub(in crate::server) handle: Handle,
+    pub(in crate::server) peer: Peer,
     pub(in crate::server) requests: Requests,
     /// Present over HTTP/2.
     unread: OnceLock<Box<Unread>>,
@@ -76,10 +78,11 @@ pub(in crate::server) enum ShutdownPhase {
 }
 
 impl ConnState {
-    pub(in crate::server) fn new(limits: Arc<Limits>, handle: Handle, permit: Permit) -> Arc<Self> {
+    pub(in crate::server) fn new(limits: Arc<Limits>, handle: Handle, peer: Peer, permit: Permit) -> Arc<Self> {
         Arc::new(Self {
             limits,
             handle,
+            peer,
             requests: Requests::default(),
             unread: OnceLock::new(),
             protocol: AtomicU8::new(Protocol::Unknown as u8),
