@@ -254,7 +254,7 @@ impl Seat {
 
     /// Returns the next frame, or why the stream ends.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, EndReason>> {
-        if !self.ending.is_set() && self.is_aged(Instant::now()) {
+        if self.ages.is_some() && !self.ending.is_set() && self.is_aged(Instant::now()) {
             count(Counter::ReadersAged, 1);
             self.ending.set();
         }
