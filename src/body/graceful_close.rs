@@ -75,6 +75,7 @@ impl EndSignal {
     }
 
     /// Returns whether it is set, or else wakes the task when it is.
+    #[inline]
     pub(crate) fn poll_set(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {

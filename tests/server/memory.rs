@@ -14,7 +14,7 @@ use http_body_util::{Full, StreamBody};
 use hyper::{Request, Response};
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
-use millstream::server::{HttpService, Limits, RequestBody, serve};
+use millstream::server::{Connection, HttpService, Limits, RequestBody, serve};
 #[cfg(feature = "sse")]
 use millstream::sse::Hub;
 use tokio::time::{sleep, timeout};
@@ -128,6 +128,9 @@ fn a_connection_that_rests_goes_on_with_its_next_byte() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let service = tower::service_fn(|request: Request<RequestBody>| async move {
+            // The extensions are freed during a rest, and made again.
+            let connection = request.extensions().get::<Connection>().expect("each request has its connection");
+            assert!(connection.peer().is_some());
             let text = request.uri().path().to_owned();
             Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
         });

@@ -50,9 +50,7 @@ impl<S> Adapter<S> {
 
     /// Makes what requests need, which come next.
     pub(in crate::server) fn make_extensions(&mut self) {
-        if self.extensions.is_empty()
-            && let Some(identify) = &self.identify
-        {
+        if let Some(identify) = self.identify.as_ref().filter(|_| self.extensions.is_empty()) {
             identify(&self.conn_state, &mut self.extensions);
         }
     }
@@ -201,7 +199,7 @@ impl<S: HttpService> Future for Answer<S> {
             None => ready!(me.state.as_mut().poll_answer(cx)),
         };
         let open = me.open.take().expect("polled after it was ready");
-        let response = match done {
+        let mut response = match done {
             Ok(Ok(response)) => {
                 let conn_state = open.conn_state();
                 if *me.tunnels && switches(&response, *me.connects) && !conn_state.is_tunnel() {
@@ -221,7 +219,10 @@ impl<S: HttpService> Future for Answer<S> {
                 None => Err(error),
             },
         };
-        Poll::Ready(response.map(|response| bare(response, *me.version, *me.is_head)))
+        if let Ok(response) = &mut response {
+            bare(response, *me.version, *me.is_head);
+        }
+        Poll::Ready(response)
     }
 }
 

@@ -213,6 +213,7 @@ impl ConnState {
 
     /// Returns whether the connection moves to the successor of its server once it is idle. Connections of HTTP/2 do not
     /// move.
+    #[inline]
     pub(in crate::server) fn moves(&self) -> bool {
         self.moving.has_begun() && self.protocol() != Protocol::Two
     }

@@ -44,6 +44,7 @@ impl Moving {
         self.stays.load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(super) fn has_begun(&self) -> bool {
         self.successor.get().is_some() && !self.stays()
     }
