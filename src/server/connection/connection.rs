@@ -1,10 +1,10 @@
 //! One connection, from accept to end.
 
-use std::future::{self, poll_fn};
+use std::future::{poll_fn, ready};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use http::StatusCode;
 use hyper::server::conn::http1;
@@ -17,8 +17,7 @@ use super::protocols::Protocols;
 use super::supervise::{aborted, drained, until_raised};
 use super::version::{Version, version};
 use crate::body::ResumedBody;
-use crate::counters::span::Span;
-use crate::counters::{Counter, count, log};
+use crate::counters::{Counter, count};
 use crate::net::{Rewind, TakeOver};
 use crate::server::error::BoxError;
 use crate::server::request::{Adapter, HttpService};
@@ -32,29 +31,6 @@ pub(in crate::server) type ConnectionStep = Pin<Box<dyn Future<Output = Next> + 
 pub(in crate::server) enum Next {
     Step(ConnectionStep),
     Ended(Result<(), BoxError>),
-}
-
-/// Runs a connection in its span to its end, which it logs, and holds `R` until then. A task of this size needs 128 bytes,
-/// and a larger one needs 256.
-pub(in crate::server) struct Run<R> {
-    pub(in crate::server) step: ConnectionStep,
-    pub(in crate::server) held: Box<(Span, R)>,
-}
-
-const _: () = assert!(size_of::<Run<()>>() <= 24);
-
-impl<R> Future for Run<R> {
-    type Output = Result<(), BoxError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { step, held } = &mut *self;
-        loop {
-            match ready!(held.0.inside(|| step.as_mut().poll(cx))) {
-                Next::Step(next) => *step = next,
-                Next::Ended(ended) => return Poll::Ready(ended.inspect_err(|error| log::connection_failed(&**error))),
-            }
-        }
-    }
 }
 
 /// Begins a connection whose version was not negotiated.
@@ -101,7 +77,7 @@ where
     let driver = BodyWriter::new(stream, &[], resumed(&conn_state, events), reads);
     Box::pin(async move {
         // From here on the reaper can wake the task.
-        match conn_state.unless_raised(ShutdownPhase::Finish, future::ready(())).await {
+        match conn_state.unless_raised(ShutdownPhase::Finish, ready(())).await {
             Ok(()) => Next::Step(drive(protocols, driver, adapter, false)),
             Err(_) => Next::Ended(Err(aborted())),
         }

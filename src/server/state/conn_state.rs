@@ -211,8 +211,7 @@ impl ConnState {
         self.moving.begin(successor);
     }
 
-    /// Returns whether the connection moves to the successor of its server once it is idle. Connections of HTTP/2 do not
-    /// move.
+    /// Returns whether the connection moves to the successor of its server once it is idle; never over HTTP/2.
     #[inline]
     pub(in crate::server) fn moves(&self) -> bool {
         self.moving.has_begun() && self.protocol() != Protocol::Two
@@ -325,8 +324,7 @@ impl ConnState {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Begins to drain. Returns the number of endings that are to be called; without any, later endings are called at
-    /// once.
+    /// Begins to drain. Returns the number of endings to call; without any, later ones are called at once.
     pub(in crate::server) fn begin_drain(&self) -> usize {
         self.draining.store(true, Ordering::SeqCst);
         let mut endings = lock(&self.endings);

@@ -13,7 +13,9 @@ use tokio::sync::Notify;
 
 use super::super::protocols::Hooks;
 use super::*;
+use crate::counters::span::Span;
 use crate::net::TcpListener;
+use crate::server::connection::Run;
 use crate::server::limits::Limits;
 use crate::server::request::RequestBody;
 use crate::server::state::{ConnLimiter, Peer, Successor};
