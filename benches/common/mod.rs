@@ -16,6 +16,7 @@ use std::time::Duration;
 pub use measuring::noise::{PERIOD, noise};
 
 use measuring::{cpus, socket};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -34,6 +35,13 @@ pub fn listener() -> TcpListener {
 /// Connects `count` times to a [`listener`].
 pub fn connect(addr: SocketAddr, count: usize) -> Vec<TcpStream> {
     (0..count).map(|_| socket::connect(addr).unwrap()).collect()
+}
+
+/// Raises the limit of open descriptors. Returns the new limit.
+pub fn more_files() -> u64 {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    maximum.unwrap_or(u64::MAX)
 }
 
 pub fn runtime() -> tokio::runtime::Runtime {

@@ -7,13 +7,12 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use millstream::net::{self, Receive};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::common::contest::{Case, Measured};
 use crate::common::options::options;
 use crate::common::suite::Suite;
-use crate::common::{connect, listener, runtime};
+use crate::common::{connect, listener, more_files, runtime};
 
 /// Selects the child; neither cargo nor criterion uses this option.
 const CHILD: &str = "--idle-child";
@@ -91,13 +90,6 @@ async fn settled() -> u64 {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = status.split_whitespace().nth(1).unwrap().parse().unwrap();
     pages * rustix::param::page_size() as u64
-}
-
-/// Raises the limit of open descriptors. Returns the new limit.
-pub(crate) fn more_files() -> u64 {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
-    maximum.unwrap_or(u64::MAX)
 }
 
 /// Returns the bytes for each connection.

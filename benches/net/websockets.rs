@@ -35,9 +35,8 @@ use crate::common::contest::{Case, Contender, Run, Spent};
 use crate::common::options::options;
 use crate::common::server::Server;
 use crate::common::suite::Suite;
-use crate::common::{connect, cpu_of_others};
+use crate::common::{connect, cpu_of_others, more_files};
 use crate::counted::Counted;
-use crate::idle::more_files;
 
 /// Bytes of a message, and of the header of its frame.
 const LEN: usize = 64;

@@ -40,7 +40,7 @@ const ID: &str = "0123abcd-100000";
 
 pub(super) const PACE: Pace = Pace::new(1000, 100);
 
-fn data() -> String {
+pub(super) fn data() -> String {
     "x".repeat(100)
 }
 
@@ -62,7 +62,12 @@ pub(super) fn send(hub: &Hub) {
     let _ = hub.send(Event::new().data(data()).id(ID));
 }
 
-async fn serve_hub<B>(listener: TcpListener, hub: Hub, wrap: fn(EventBody) -> B, takeover: bool) -> io::Result<()>
+pub(super) async fn serve_hub<B>(
+    listener: TcpListener,
+    hub: Hub,
+    wrap: fn(EventBody) -> B,
+    takeover: bool,
+) -> io::Result<()>
 where
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
@@ -109,6 +114,11 @@ pub(super) fn axum_events() -> axum::Router {
     let (sender, _) = broadcast::channel::<String>(1000);
     let events = sender.clone();
     tokio::spawn(tick(move || drop(events.send(data()))));
+    axum_app(sender)
+}
+
+/// An app of axum with the events of a sender.
+pub(super) fn axum_app(sender: broadcast::Sender<String>) -> axum::Router {
     let answer = move || {
         let receiver = sender.subscribe();
         let events = stream::unfold(receiver, async |mut receiver| {

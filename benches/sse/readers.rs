@@ -196,6 +196,11 @@ fn check(text: &[u8], from: usize, len: usize) {
     }
 }
 
+/// Connects readers that read nothing.
+pub(crate) fn connect_all(addr: SocketAddr, readers: usize) -> impl Sized {
+    Readers::connect(addr, readers, Content::Plain(1), None)
+}
+
 /// Measures readers of the same event, as [`measure_content`].
 pub(crate) fn measure(addr: SocketAddr, pace: Pace, event: &[u8], events: u64) -> (Spent, Snapshot) {
     measure_content(addr, pace, Content::Same(event), events)

@@ -12,7 +12,17 @@ use std::task::{Context, Waker};
 /// Bodies without one are served until the deadline. [`until_drain`](crate::server::until_drain()) adds one to event
 /// streams and gRPC streams.
 #[derive(Clone)]
-pub struct GracefulClose(Arc<dyn Fn() + Send + Sync>);
+pub struct GracefulClose(pub(crate) Arc<dyn End>);
+
+pub(crate) trait End: Send + Sync {
+    fn end(&self);
+}
+
+impl<F: Fn() + Send + Sync> End for F {
+    fn end(&self) {
+        self();
+    }
+}
 
 impl GracefulClose {
     /// Creates the value. `end` runs on any thread, may be called several times and after the body was dropped, and
@@ -23,7 +33,7 @@ impl GracefulClose {
 
     /// Asks the body to end.
     pub fn end(&self) {
-        (self.0)();
+        self.0.end();
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -34,6 +44,12 @@ impl GracefulClose {
 impl fmt::Debug for GracefulClose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GracefulClose").finish_non_exhaustive()
+    }
+}
+
+impl End for EndSignal {
+    fn end(&self) {
+        self.set();
     }
 }
 
@@ -59,6 +75,7 @@ impl EndSignal {
     }
 
     /// Returns whether it is set, or else wakes the task when it is.
+    #[inline]
     pub(crate) fn poll_set(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {

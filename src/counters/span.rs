@@ -11,6 +11,12 @@ pub(crate) struct Span(Option<Box<tracing::Span>>);
 
 #[cfg(feature = "tracing")]
 impl Span {
+    /// Returns the span of a connection, the parent of its requests' spans.
+    pub(crate) fn connection(id: u64, peer: &dyn Debug) -> Self {
+        let span = tracing::debug_span!(target: "millstream", "connection", id, ?peer);
+        Self((!span.is_disabled()).then(|| Box::new(span)))
+    }
+
     pub(crate) fn request(method: &'static str, version: &'static str) -> Self {
         use tracing::field::Empty;
         let span = tracing::debug_span!(
@@ -63,18 +69,6 @@ impl Span {
     }
 }
 
-/// Runs a connection's task in a span that is the parent of its requests' spans.
-#[cfg(feature = "tracing")]
-pub(crate) fn connection<T: Future>(id: u64, peer: &dyn Debug, task: T) -> impl Future<Output = T::Output> + use<T> {
-    use tracing::Instrument;
-    task.instrument(tracing::debug_span!(target: "millstream", "connection", id, ?peer))
-}
-
-#[cfg(not(feature = "tracing"))]
-pub(crate) fn connection<T: Future>(_: u64, _: &dyn Debug, task: T) -> T {
-    task
-}
-
 #[cfg(not(feature = "tracing"))]
 #[derive(Debug)]
 pub(crate) struct Span;
@@ -82,6 +76,10 @@ pub(crate) struct Span;
 #[cfg(not(feature = "tracing"))]
 impl Span {
     pub(crate) fn request(_: &'static str, _: &'static str) -> Self {
+        Self
+    }
+
+    pub(crate) fn connection(_: u64, _: &dyn Debug) -> Self {
         Self
     }
 

@@ -75,8 +75,7 @@ pub fn until_drain<B: Body>(mut response: Response<B>) -> Response<UntilDrain<B>
     };
     let end = kind.map(|kind| {
         let signal = Arc::<EndSignal>::default();
-        let drains = Arc::clone(&signal);
-        response.extensions_mut().insert(GracefulClose::new(move || drains.set()));
+        response.extensions_mut().insert(GracefulClose(Arc::<EndSignal>::clone(&signal)));
         End { signal, kind, left: LAST_FRAMES, is_over: false }
     });
     response.map(|body| UntilDrain { body, end })

@@ -14,7 +14,7 @@ use http_body_util::{Full, StreamBody};
 use hyper::{Request, Response};
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
-use millstream::server::{HttpService, Limits, RequestBody, serve};
+use millstream::server::{Connection, HttpService, Limits, RequestBody, serve};
 #[cfg(feature = "sse")]
 use millstream::sse::Hub;
 use tokio::time::{sleep, timeout};
@@ -44,12 +44,12 @@ fn connect(addr: SocketAddr, until: &'static [u8]) -> mpsc::Receiver<Vec<TcpStre
     receiver
 }
 
-/// Bytes of a connection. hyper's state alone has 10 000. All features are on: the map of extensions has 500. A ring that
-/// receives has a state of its own. The server's table of connections grows by doubling: up to 300 bytes of a connection
-/// are unused.
-fn limit() -> i64 {
+/// Returns the bytes that a connection may need at most: those `measured` with all features, and 4 %. hyper's state alone has
+/// 10 000. A ring that receives has a state of its own.
+fn limit(measured: i64) -> i64 {
     let by_ring = std::env::var_os("MILLSTREAM_IO").is_some_and(|io| io == "uring");
-    if by_ring { 4300 } else { 3300 }
+    let measured = if by_ring { measured + 700 } else { measured };
+    measured + measured / 25
 }
 
 /// Starts a server, and returns the heap of each connection once `done`.
@@ -90,7 +90,7 @@ fn a_reader_of_a_hub_needs_little() {
         async { Ok::<_, Infallible>(answer) }
     });
     let each = heap(service, b"\r\n\r\n", || hub.stats().direct == CONNECTIONS);
-    assert!(each <= limit(), "{each} bytes each");
+    assert!(each <= limit(2320), "{each} bytes each");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_pending_body_needs_little() {
     let before = Snapshot::now();
     let taken = || Snapshot::now().since(&before).responses_taken_over == CONNECTIONS as u64;
     let each = heap(service, b"\r\n\r\n", taken);
-    assert!(each <= limit(), "{each} bytes each");
+    assert!(each <= limit(1990), "{each} bytes each");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_connection_without_a_request_needs_little() {
     let before = Snapshot::now();
     let rest = || Snapshot::now().since(&before).connections_hibernated == CONNECTIONS as u64;
     let each = heap(service, b"hello", rest);
-    assert!(each <= limit(), "{each} bytes each");
+    assert!(each <= limit(1930), "{each} bytes each");
 }
 
 #[test]
@@ -128,6 +128,9 @@ fn a_connection_that_rests_goes_on_with_its_next_byte() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let service = tower::service_fn(|request: Request<RequestBody>| async move {
+            // The extensions are freed during a rest, and made again.
+            let connection = request.extensions().get::<Connection>().expect("each request has its connection");
+            assert!(connection.peer().is_some());
             let text = request.uri().path().to_owned();
             Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
         });

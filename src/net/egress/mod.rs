@@ -84,7 +84,7 @@ const COPY_MAX: usize = 16 << 10;
 pub(super) struct Egress {
     writer: SocketWriter,
     turn: Arc<Turn>,
-    options: Options,
+    options: Arc<Options>,
     send_strategy: StrategySwitch,
     profile: ProfileCell,
     by_ring: ByRing,
@@ -132,7 +132,8 @@ impl fmt::Debug for Egress {
 impl Egress {
     /// Panics outside a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, options: Options) -> io::Result<Arc<Self>> {
+    pub(super) fn new(socket: OwnedFd, turn: Arc<Turn>, options: impl Into<Arc<Options>>) -> io::Result<Arc<Self>> {
+        let options: Arc<Options> = options.into();
         // The waker and the stream refer to each other, so the waker gets its reference later.
         let writable = Arc::new(Writable::default());
         let writer = SocketWriter::new(socket, turn.runtime().clone(), Waker::from(Arc::clone(&writable)));

@@ -24,7 +24,7 @@ use crate::sys::watch::Watched;
 pub(super) struct Listener {
     io: Watched<OwnedFd>,
     turn: Arc<Turn>,
-    options: Options,
+    options: Arc<Options>,
     pub(in crate::net) switch: ProfileSwitch,
     early: Option<EarlyConnections>,
 }
@@ -43,6 +43,7 @@ impl Listener {
             SharedPace::require_timer();
         }
         let io = watch::watch(socket, Interest::READABLE)?;
+        let options = Arc::new(options);
         Ok(Self { io, turn: Turn::current(), options, switch, early: inherited.map(EarlyConnections::new) })
     }
 
@@ -79,9 +80,13 @@ impl Listener {
 
     /// Creates the stream of a connection. `resumed` is set if another process has served it before.
     pub(super) fn stream(&self, fd: OwnedFd, resumed: bool) -> io::Result<Stream> {
-        let profile = self.switch.next().unwrap_or(self.options.profile);
-        let resumed = resumed.then(Arc::default);
-        let options = Options { profile, resumed, ..self.options.clone() };
+        let mut options = Arc::clone(&self.options);
+        if let Some(profile) = self.switch.next() {
+            Arc::make_mut(&mut options).profile = profile;
+        }
+        if resumed {
+            Arc::make_mut(&mut options).resumed = Some(Arc::default());
+        }
         let stream = Stream::new(fd, Arc::clone(&self.turn), options)?;
         count(Counter::Accepted, 1);
         Ok(stream)

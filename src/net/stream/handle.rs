@@ -124,6 +124,7 @@ impl Handle {
 
     /// Waits until the peer has closed its side. Never ready if only a read can detect this. Only for the task that
     /// reads the stream.
+    #[inline]
     pub(crate) fn poll_leaving(&self, cx: &mut Context<'_>) -> Poll<Leaving> {
         match &self.stream {
             Watched::Socket(egress) => {

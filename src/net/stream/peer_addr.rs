@@ -16,7 +16,9 @@ pub trait PeerAddr: fmt::Debug + Send + 'static {
         None
     }
 
-    /// Adds values that identify the peer to the extensions of each of its requests. Called once for a connection.
+    /// Adds values that identify the peer to the extensions of each of its requests. Called before the first request of
+    /// a connection, and again for a request after the connection has rested, so that a connection that rests keeps no
+    /// extensions. The values should be the same then.
     fn identify(&self, handle: &Handle, extensions: &mut Extensions) {
         let _ = (handle, extensions);
     }

@@ -73,6 +73,7 @@ impl RecvBuf for Peek<'_, '_> {
 
 /// Calls `receive` to take at most `room` bytes when the socket is readable; without `cx` only if it is. With a `room`
 /// of 1 a short read does not mean that the socket is empty.
+#[inline(always)]
 pub(super) fn poll_plain(
     egress: &Egress,
     mut cx: Option<&mut Context<'_>>,

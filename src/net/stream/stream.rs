@@ -75,7 +75,7 @@ pub trait Seen {
 impl Stream {
     /// Panics outside a tokio runtime with I/O enabled.
     #[track_caller]
-    pub(in crate::net) fn new(socket: OwnedFd, turn: Arc<Turn>, options: Options) -> io::Result<Self> {
+    pub(in crate::net) fn new(socket: OwnedFd, turn: Arc<Turn>, options: impl Into<Arc<Options>>) -> io::Result<Self> {
         let egress = Egress::new(socket, Arc::clone(&turn), options)?;
         let ingress = Ingress::new(&egress, turn);
         Ok(Self { egress, ingress, unread: Mutex::default(), owed: None })

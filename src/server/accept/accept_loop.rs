@@ -16,13 +16,13 @@ use super::refuse::refuse;
 #[cfg(tls)]
 use super::secure::secure;
 use super::settings::Settings;
-use crate::counters::{log, span};
+use crate::counters::log;
+use crate::counters::span::Span;
 use crate::net::{Accept, PeerAddr, Seen};
-use crate::server::connection::{Protocols, connection, run};
-use crate::server::drain::{DrainSignal, Drained};
-use crate::server::error::BoxError;
+use crate::server::connection::{Protocols, Run, connection};
+use crate::server::drain::Drained;
 use crate::server::request::{Adapter, HttpService};
-use crate::server::state::ConnState;
+use crate::server::state::{ConnState, Peer};
 #[cfg(tls)]
 use crate::server::tls::{Tls, Watching};
 use crate::server::watch::{ServerShared, reaper};
@@ -121,23 +121,22 @@ impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
             }
             return refuse(&shared.limiter.refused, &shared.limits, stream, handle);
         };
-        let conn_state = ConnState::new(Arc::clone(&shared.limits), handle.clone(), permit);
+        let peer = Peer { ip: addr.ip(), is_tls: self.settings.is_tls(), ..Peer::default() };
+        let conn_state = ConnState::new(Arc::clone(&shared.limits), handle.clone(), peer, permit);
         if handle.is_resumed() {
             // Its first request was answered elsewhere.
             conn_state.requests.begin();
             conn_state.requests.end();
         }
-        let is_tls = self.settings.is_tls();
-        let mut extensions = Extensions::new();
-        addr.identify(&handle, &mut extensions);
-        let accepted = Connection::accepted(addr.ip(), handle, is_tls, DrainSignal::new(&conn_state));
-        extensions.insert(accepted.clone());
-        if let Some(hook) = &self.settings.on_connection {
-            hook(&mut extensions, &accepted, &addr);
-        }
-        let adapter = Adapter::new(self.service.clone(), extensions, Arc::clone(&conn_state));
-        let id = accepted.handle().id();
+        let mut adapter = Adapter::new(self.service.clone(), Arc::clone(&conn_state));
         let (running, protocols) = (shared.enter(&conn_state), Arc::clone(&shared.protocols));
+        let span = Span::connection(handle.id(), &addr);
+        if let Some(hook) = &self.settings.on_connection {
+            identify(&addr, &conn_state, adapter.extensions_mut());
+            hook(adapter.extensions_mut(), &Connection::accepted(&conn_state), &addr);
+        } else {
+            adapter.identify = Some(Box::new(move |conn_state, extensions| identify(&addr, conn_state, extensions)));
+        }
         #[cfg(tls)]
         let first = match self.settings.tls.clone() {
             Some(tls) => secure(tls, protocols, stream, adapter),
@@ -145,11 +144,7 @@ impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
         };
         #[cfg(not(tls))]
         let first = connection(protocols, stream, adapter);
-        let task = async move {
-            let _running = running;
-            ended(run(first).await);
-        };
-        tokio::spawn(span::connection(id, &addr, task));
+        tokio::spawn(Run { step: first, held: Box::new((span, running)) });
     }
 
     pub(in crate::server) async fn drain(mut self, deadline: Duration) -> io::Result<Drained> {
@@ -160,9 +155,8 @@ impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
     }
 }
 
-/// Logs how a connection ended.
-fn ended(how: Result<(), BoxError>) {
-    if let Err(error) = how {
-        log::connection_failed(&*error);
-    }
+/// Adds the values that identify a client to the extensions of its requests.
+fn identify(addr: &impl PeerAddr, conn_state: &Arc<ConnState>, extensions: &mut Extensions) {
+    addr.identify(&conn_state.handle, extensions);
+    extensions.insert(Connection::accepted(conn_state));
 }

@@ -1,9 +1,8 @@
 //! A connection: who the client is, in the extensions of its requests.
 
-use std::any::Any;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use http::Extensions;
 
@@ -11,7 +10,7 @@ use crate::net::Handle;
 #[cfg(feature = "axum-08")]
 use crate::net::{Accept, PeerAddr, Seen};
 use crate::server::drain::DrainSignal;
-use crate::server::state::ClientGone;
+use crate::server::state::{ClientGone, ConnState, Peer, Slot};
 
 /// A connection: its peer and its stream. Created once for each connection and shared by its requests; cheap to clone.
 /// Keeps neither the connection nor the server open.
@@ -19,53 +18,54 @@ use crate::server::state::ClientGone;
 /// Services and layers find it in the extensions of a request. [`serve`](crate::server::serve()) adds it to all. With
 /// `axum::serve` (feature `axum-08`), use `app.into_make_service_with_connect_info::<server::Connection>()`.
 #[derive(Clone)]
-pub struct Connection(Arc<ConnectionInner>);
+pub struct Connection(Owner);
 
-struct ConnectionInner {
-    peer: Option<IpAddr>,
-    handle: Handle,
-    is_tls: bool,
-    /// `None` for a connection that no server of this crate has accepted.
-    drain: Option<DrainSignal>,
-    slot: Slot,
+#[derive(Clone)]
+enum Owner {
+    Accepted(DrainSignal),
+    /// A connection that no server of this crate has accepted.
+    Other(Arc<(Peer, Handle)>),
 }
-
-/// What a layer keeps for the connection.
-type Slot = OnceLock<Box<dyn Any + Send + Sync>>;
 
 impl Connection {
     /// Creates a connection of `peer`, `None` for a peer without an IP address, that no server of this crate has
     /// accepted.
     pub fn new(peer: impl Into<Option<IpAddr>>, handle: Handle) -> Self {
-        let (peer, slot) = (peer.into(), Slot::new());
-        Self(Arc::new(ConnectionInner { peer, handle, is_tls: false, drain: None, slot }))
+        Self(Owner::Other(Arc::new((Peer { ip: peer.into(), ..Peer::default() }, handle))))
     }
 
-    /// Creates a connection that a server has accepted, with TLS or without.
-    pub(super) fn accepted(peer: Option<IpAddr>, handle: Handle, is_tls: bool, drain: DrainSignal) -> Self {
-        Self(Arc::new(ConnectionInner { peer, handle, is_tls, drain: Some(drain), slot: Slot::new() }))
+    /// Creates a connection that a server has accepted.
+    pub(super) fn accepted(conn_state: &Arc<ConnState>) -> Self {
+        Self(Owner::Accepted(DrainSignal::new(conn_state)))
+    }
+
+    fn parts(&self) -> (&Peer, &Handle) {
+        match &self.0 {
+            Owner::Accepted(accepted) => (&accepted.0.peer, &accepted.0.handle),
+            Owner::Other(other) => (&other.0, &other.1),
+        }
     }
 
     /// Returns the address of the peer; `None` if it has no IP address.
     pub fn peer(&self) -> Option<IpAddr> {
-        self.0.peer
+        self.parts().0.ip
     }
 
     /// Returns whether a [server](crate::server::serve()) of this crate terminates the TLS of this connection. It does
     /// not detect TLS that a proxy in front of the server terminates.
     pub fn is_tls(&self) -> bool {
-        self.0.is_tls
+        self.parts().0.is_tls
     }
 
     /// Returns the handle of the stream, which counts the bytes sent and can reset it.
     pub fn handle(&self) -> &Handle {
-        &self.0.handle
+        self.parts().1
     }
 
     /// Returns a future that is ready when the client has left; never for a connection that no server of this crate has
     /// accepted.
     pub fn gone(&self) -> ClientGone {
-        let conn_state = self.0.drain.as_ref().map(|drain| Arc::clone(&drain.0));
+        let conn_state = self.drain_signal().map(|drain| Arc::clone(&drain.0));
         ClientGone::new(async move {
             match conn_state {
                 Some(conn_state) => conn_state.absence.wait().await,
@@ -77,16 +77,16 @@ impl Connection {
     /// Returns the signal that notifies the tasks of the connection when the server drains; `None` if no server of this
     /// crate has accepted it.
     pub fn drain_signal(&self) -> Option<&DrainSignal> {
-        self.0.drain.as_ref()
+        if let Owner::Accepted(accepted) = &self.0 { Some(accepted) } else { None }
     }
 }
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection")
-            .field("peer", &self.0.peer)
-            .field("handle", &self.0.handle)
-            .field("is_tls", &self.0.is_tls)
+            .field("peer", &self.peer())
+            .field("handle", self.handle())
+            .field("is_tls", &self.is_tls())
             .finish_non_exhaustive()
     }
 }
@@ -103,7 +103,7 @@ where
 
 /// Returns the slot in which the canary keeps its state of `connection`.
 pub fn connection_slot(connection: &Connection) -> &Slot {
-    &connection.0.slot
+    &connection.parts().0.slot
 }
 
 /// Returns the connection of a request.

@@ -33,16 +33,6 @@ pub(in crate::server) enum Next {
     Ended(Result<(), BoxError>),
 }
 
-/// Runs a connection to its end.
-pub(in crate::server) async fn run(mut step: ConnectionStep) -> Result<(), BoxError> {
-    loop {
-        match step.await {
-            Next::Step(next) => step = next,
-            Next::Ended(ended) => return ended,
-        }
-    }
-}
-
 /// Begins a connection whose version was not negotiated.
 pub(in crate::server) fn connection<I, S>(
     protocols: Arc<Protocols>,
@@ -115,7 +105,7 @@ pub(in crate::server) fn speak<I, S>(
     version: Version,
     protocols: Arc<Protocols>,
     mut stream: I,
-    adapter: Adapter<S>,
+    mut adapter: Adapter<S>,
 ) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
@@ -132,6 +122,7 @@ where
         }
         Version::Two => {
             conn_state.set_protocol(Protocol::Two);
+            adapter.make_extensions();
             Box::pin(async move {
                 let stream = Gated::new(stream, Arc::clone(&conn_state));
                 let mut connection = pin!(protocols.two.serve_connection(stream, adapter));
@@ -148,13 +139,14 @@ where
 }
 
 /// Runs HTTP/1 by hyper until the connection ends, a response switches protocols, or a response can be taken over.
-fn one<I, S>(protocols: Arc<Protocols>, stream: I, adapter: Adapter<S>) -> ConnectionStep
+fn one<I, S>(protocols: Arc<Protocols>, stream: I, mut adapter: Adapter<S>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
     let conn_state = Arc::clone(adapter.conn_state());
     conn_state.handover.begin();
+    adapter.make_extensions();
     // Not with upgrades: after any request with `Upgrade`, hyper would give the stream away at the end of the
     // connection.
     let connection = protocols.one.serve_connection(stream, adapter);
@@ -232,13 +224,14 @@ where
 fn drive<I, S>(
     protocols: Arc<Protocols>,
     mut driver: BodyWriter<I>,
-    adapter: Adapter<S>,
+    mut adapter: Adapter<S>,
     is_last: bool,
 ) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
+    adapter.rest();
     Box::pin(async move {
         match driver.run(adapter.conn_state()).await {
             Ok(BodyEnd::Moved) => Next::Ended(Ok(())),
@@ -268,11 +261,12 @@ fn cut(conn_state: &ConnState) {
 }
 
 /// Waits for the next request without hyper.
-fn hibernate<I, S>(protocols: Arc<Protocols>, mut stream: I, adapter: Adapter<S>) -> ConnectionStep
+fn hibernate<I, S>(protocols: Arc<Protocols>, mut stream: I, mut adapter: Adapter<S>) -> ConnectionStep
 where
     I: hyper::rt::Read + hyper::rt::Write + Rewind + TakeOver + Unpin + Send + 'static,
     S: HttpService,
 {
+    adapter.rest();
     Box::pin(async move {
         match next_request(&mut stream, adapter.conn_state()).await {
             Ok(Rest::Request) => Next::Step(one(protocols, stream, adapter)),

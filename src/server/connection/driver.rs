@@ -5,7 +5,6 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use hyper::rt::{Read, ReadBuf, Write};
 
 use super::shared_stream::SharedStream;
@@ -22,7 +21,7 @@ pub(super) struct BodyWriter<I> {
     /// `None` after its end.
     body: Option<Box<dyn Driven>>,
     /// Received bytes of the next request.
-    early: Bytes,
+    early: Box<[u8]>,
     /// Whether only reading detects that the client has left.
     reads: bool,
 }
@@ -52,14 +51,14 @@ enum Written {
 impl<I: Read + Write + Rewind + TakeOver + Unpin + Send + 'static> BodyWriter<I> {
     pub(in crate::server) fn new(stream: I, early: &[u8], body: Box<dyn Driven>, reads: bool) -> Self {
         // A copy, because the bytes are few and their buffer is large.
-        Self { stream: SharedStream::new(stream), body: Some(body), early: Bytes::copy_from_slice(early), reads }
+        Self { stream: SharedStream::new(stream), body: Some(body), early: early.into(), reads }
     }
 
     /// Writes the body to its end, unless its reader leaves with the connection.
     pub(in crate::server) async fn run(&mut self, conn_state: &ConnState) -> Result<BodyEnd, BoxError> {
         // After this response, a connection that should finish still answers a request that it has received.
-        let mut writing = Writing { writer: self, conn_state };
-        let ended = until_raised(conn_state, ShutdownPhase::TimedOut, &mut writing, |_| ()).await;
+        let writing = Writing { writer: self, conn_state };
+        let ended = until_raised(conn_state, ShutdownPhase::TimedOut, writing, |_| ()).await;
         if ended.map_err(|_| aborted())?? == Written::Moved {
             return Ok(BodyEnd::Moved);
         }
@@ -191,11 +190,11 @@ where
     Ok(Rest::Ended)
 }
 
-fn poll_some<I: Read + Unpin>(stream: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+fn poll_some<I: Read + Unpin>(stream: &mut I, cx: &mut Context<'_>) -> Poll<io::Result<Box<[u8]>>> {
     let mut bytes = [0; LOOK];
     let mut buf = ReadBuf::new(&mut bytes);
     ready!(Pin::new(stream).poll_read(cx, buf.unfilled()))?;
-    Poll::Ready(Ok(Bytes::copy_from_slice(buf.filled())))
+    Poll::Ready(Ok(buf.filled().into()))
 }
 
 #[cfg(test)]

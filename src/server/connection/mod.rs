@@ -2,7 +2,7 @@
 //!
 //! - `protocols`: the options of hyper.
 //! - `version`: detects HTTP/1 or HTTP/2.
-//! - `connection`: the steps, from accept to end.
+//! - `connection`: the steps, from accept to end. `task`: runs them.
 //! - `gated`: the stream of HTTP/2, which is not read while request bodies hold too much.
 //! - `supervise`: runs a step under the instructions of the reaper.
 //! - `leave`: detects a client that leaves during a response.
@@ -17,12 +17,14 @@ mod linger;
 mod protocols;
 mod shared_stream;
 mod supervise;
+mod task;
 mod version;
 
 #[cfg(tls)]
 pub(super) use connection::{ConnectionStep, Next, speak};
-pub(super) use connection::{connection, run, write_last};
+pub(super) use connection::{connection, write_last};
 pub(super) use protocols::{Hooks, Protocols};
 #[cfg(tls)]
 pub(super) use supervise::aborted;
+pub(super) use task::Run;
 pub(super) use version::{Version, version};

@@ -2,27 +2,24 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use super::leave::Leave;
 use crate::server::error::BoxError;
 use crate::server::state::{ConnState, ShutdownPhase};
 
 /// Runs a connection until it ends, its shutdown phase reaches `last`, or its peer leaves. In lower phases the
-/// connection is told to finish.
-pub(super) async fn until_raised<C>(
+/// connection is told to finish. No `async fn`, whose future would hold the arguments twice.
+pub(super) fn until_raised<C: Future + Unpin>(
     conn_state: &ConnState,
     last: ShutdownPhase,
-    mut connection: &mut C,
+    mut connection: C,
     finish: impl Fn(&mut C),
-) -> Result<C::Output, ShutdownPhase>
-where
-    C: Future + Unpin,
-{
-    let (mut finishes, mut leave) = (false, Leave::default());
-    let mut cut = CutOnDrop(Some(conn_state));
-    let ended = poll_fn(|cx| {
+) -> impl Future<Output = Result<C::Output, ShutdownPhase>> {
+    let (mut finishes, mut leave, mut cut) = (false, Leave::default(), Some(CutOnDrop(conn_state)));
+    let mut poll = move |cx: &mut Context<'_>| {
         // A late head may have become a request meanwhile, which is answered, or has been.
         let phase = match conn_state.phase() {
             ShutdownPhase::TimedOut if finishes || !conn_state.is_late() => ShutdownPhase::Finish,
@@ -35,7 +32,7 @@ where
         let mut polled = Pin::new(&mut connection).poll(cx);
         if polled.is_pending() && !finishes && phase > ShutdownPhase::Nothing {
             finishes = true;
-            finish(&mut *connection);
+            finish(&mut connection);
             polled = Pin::new(&mut connection).poll(cx);
         }
         if polled.is_pending()
@@ -51,23 +48,19 @@ where
             conn_state.moving.mark_asked();
         }
         polled.map(Ok)
-    })
-    .await;
-    cut.0 = None;
-    ended
+    };
+    // The guard of a connection that has ended does nothing.
+    poll_fn(move |cx| poll(cx).map(|ended| (ManuallyDrop::new(cut.take()), ended).1))
 }
 
 /// Resets a connection that is dropped during a response, by a panic or with its runtime, if the client would otherwise
 /// regard the response as complete. Dropped before the connection.
-struct CutOnDrop<'a>(Option<&'a ConnState>);
+struct CutOnDrop<'a>(&'a ConnState);
 
 impl Drop for CutOnDrop<'_> {
     fn drop(&mut self) {
-        if let Some(conn_state) = self.0
-            && conn_state.requests.ends_by_close()
-            && conn_state.requests.counts().1 > 0
-        {
-            conn_state.handle.reset();
+        if self.0.requests.ends_by_close() && self.0.requests.counts().1 > 0 {
+            self.0.handle.reset();
         }
     }
 }

@@ -26,14 +26,33 @@ use crate::server::state::{ConnState, Open, Protocol};
 
 pub(in crate::server) struct Adapter<S> {
     service: S,
-    /// Added to each request.
+    /// Added to each request. With `identify`, it is empty until the first request, and while the connection rests.
     extensions: Extensions,
+    /// Makes the extensions. `None` if others have been added to them.
+    pub(in crate::server) identify: Option<Identify>,
     conn_state: Arc<ConnState>,
 }
 
+/// Adds the values that identify a client to the extensions of its requests.
+type Identify = Box<dyn Fn(&Arc<ConnState>, &mut Extensions) + Send>;
+
 impl<S> Adapter<S> {
-    pub(in crate::server) fn new(service: S, extensions: Extensions, conn_state: Arc<ConnState>) -> Self {
-        Self { service, extensions, conn_state }
+    pub(in crate::server) fn new(service: S, conn_state: Arc<ConnState>) -> Self {
+        Self { service, extensions: Extensions::new(), identify: None, conn_state }
+    }
+
+    /// Frees what only requests need.
+    pub(in crate::server) fn rest(&mut self) {
+        if self.identify.is_some() {
+            self.extensions = Extensions::new();
+        }
+    }
+
+    /// Makes what requests need, which come next.
+    pub(in crate::server) fn make_extensions(&mut self) {
+        if let Some(identify) = self.identify.as_ref().filter(|_| self.extensions.is_empty()) {
+            identify(&self.conn_state, &mut self.extensions);
+        }
     }
 
     pub(in crate::server) fn conn_state(&self) -> &Arc<ConnState> {
@@ -41,8 +60,9 @@ impl<S> Adapter<S> {
     }
 
     /// Returns what is added to each request.
-    #[cfg(tls)]
     pub(in crate::server) fn extensions_mut(&mut self) -> &mut Extensions {
+        self.make_extensions();
+        self.identify = None;
         &mut self.extensions
     }
 }
@@ -179,7 +199,7 @@ impl<S: HttpService> Future for Answer<S> {
             None => ready!(me.state.as_mut().poll_answer(cx)),
         };
         let open = me.open.take().expect("polled after it was ready");
-        let response = match done {
+        let mut response = match done {
             Ok(Ok(response)) => {
                 let conn_state = open.conn_state();
                 if *me.tunnels && switches(&response, *me.connects) && !conn_state.is_tunnel() {
@@ -199,7 +219,10 @@ impl<S: HttpService> Future for Answer<S> {
                 None => Err(error),
             },
         };
-        Poll::Ready(response.map(|response| bare(response, *me.version, *me.is_head)))
+        if let Ok(response) = &mut response {
+            bare(response, *me.version, *me.is_head);
+        }
+        Poll::Ready(response)
     }
 }
 

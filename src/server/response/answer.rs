@@ -168,24 +168,21 @@ pub(in crate::server) fn refused<B: Body>(status: StatusCode, grpc: bool, open: 
     response.map(|body| Answered::Refused { body, open })
 }
 
-/// Returns a response over HTTP/2 without content if it may have none. hyper sends the content, which it does not over
+/// Removes the content of a response over HTTP/2 that may have none. hyper sends the content, which it does not over
 /// HTTP/1. `Content-Length` stays that of the content (RFC 9110 §8.6).
-pub(in crate::server) fn bare<B>(
-    mut response: Response<Answered<B>>,
-    version: Version,
-    is_head: bool,
-) -> Response<Answered<B>>
+#[inline]
+pub(in crate::server) fn bare<B>(response: &mut Response<Answered<B>>, version: Version, is_head: bool)
 where
     B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     let has_none = is_head || matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if version != Version::HTTP_2 || !has_none || response.body().is_end_stream() {
-        return response;
+        return;
     }
     if let Some(len) = response.body().size_hint().exact().filter(|_| is_head) {
         response.headers_mut().entry(CONTENT_LENGTH).or_insert(len.into());
     }
-    response.map(|_| Answered::Bare)
+    *response.body_mut() = Answered::Bare;
 }
 
 /// Ends the connection after this response, unless it switches protocols and accepts no further requests anyway.

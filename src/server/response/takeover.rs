@@ -44,7 +44,8 @@ pub(in crate::server) struct Streamed<B: Body> {
     keep_alive: bool,
     /// Whether it is not taken over.
     pub(super) stays: bool,
-    piece: Option<Piece<B::Data>>,
+    /// What the stream has not accepted of a frame. Few streams ever wait with one.
+    piece: Option<Box<Piece<B::Data>>>,
     /// Whether hyper was given the last frame.
     gave_last: bool,
     ended: bool,
@@ -224,28 +225,33 @@ impl<B: Body + 'static> Streamed<B> {
 
 impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Driven for Streamed<B> {
     fn poll_drive(&mut self, cx: &mut Context<'_>, io: &mut dyn Output) -> Poll<Result<(), BoxError>> {
-        let mut has_news = false;
+        // Nothing is left while another task writes.
+        let (mut has_news, mut piece) = (false, self.piece.take().map(|left| *left));
         loop {
             ready!(self.poll_returned());
             if self.ended {
                 self.body = None;
             }
-            while let Some(piece) = self.piece.as_mut().filter(|piece| !piece.is_written()) {
+            while let Some(left) = piece.as_mut().filter(|piece| !piece.is_written()) {
                 let mut slices = [IoSlice::new(&[]); SLICES];
-                let used = piece.fill(&mut slices);
-                match ready!(Pin::new(&mut *io).poll_write_vectored(cx, &slices[..used]))? {
-                    0 => return Poll::Ready(Err(io::Error::from(io::ErrorKind::WriteZero).into())),
-                    n => piece.advance(n),
+                let used = left.fill(&mut slices);
+                match Pin::new(&mut *io).poll_write_vectored(cx, &slices[..used])? {
+                    Poll::Pending => {
+                        self.piece = piece.map(Box::new);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(0) => return Poll::Ready(Err(io::Error::from(io::ErrorKind::WriteZero).into())),
+                    Poll::Ready(n) => left.advance(n),
                 }
             }
-            self.piece = None;
+            piece = None;
             ready!(self.poll_move(cx, io))?;
             if self.ended {
                 return Pin::new(&mut *io).poll_flush(cx).map_err(Into::into);
             }
             match self.poll_piece(cx) {
-                Poll::Ready(Ok(piece)) => {
-                    self.piece = piece;
+                Poll::Ready(Ok(next)) => {
+                    piece = next;
                     has_news = false;
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),

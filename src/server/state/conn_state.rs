@@ -10,6 +10,7 @@ use super::conn_limiter::Permit;
 use super::gone::Absence;
 use super::handover::Handover;
 use super::moving::{Moving, Successor};
+use super::peer::Peer;
 use super::requests::Requests;
 use super::unread::Unread;
 use super::wait::Wait;
@@ -23,6 +24,7 @@ use crate::sync::{Mutex, MutexGuard, lock};
 pub(in crate::server) struct ConnState {
     pub(in crate::server) limits: Arc<Limits>,
     pub(in crate::server) handle: Handle,
+    pub(in crate::server) peer: Peer,
     pub(in crate::server) requests: Requests,
     /// Present over HTTP/2.
     unread: OnceLock<Box<Unread>>,
@@ -76,10 +78,11 @@ pub(in crate::server) enum ShutdownPhase {
 }
 
 impl ConnState {
-    pub(in crate::server) fn new(limits: Arc<Limits>, handle: Handle, permit: Permit) -> Arc<Self> {
+    pub(in crate::server) fn new(limits: Arc<Limits>, handle: Handle, peer: Peer, permit: Permit) -> Arc<Self> {
         Arc::new(Self {
             limits,
             handle,
+            peer,
             requests: Requests::default(),
             unread: OnceLock::new(),
             protocol: AtomicU8::new(Protocol::Unknown as u8),
@@ -208,8 +211,8 @@ impl ConnState {
         self.moving.begin(successor);
     }
 
-    /// Returns whether the connection moves to the successor of its server once it is idle. Connections of HTTP/2 do not
-    /// move.
+    /// Returns whether the connection moves to the successor of its server once it is idle; never over HTTP/2.
+    #[inline]
     pub(in crate::server) fn moves(&self) -> bool {
         self.moving.has_begun() && self.protocol() != Protocol::Two
     }
@@ -321,8 +324,7 @@ impl ConnState {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Begins to drain. Returns the number of endings that are to be called; without any, later endings are called at
-    /// once.
+    /// Begins to drain. Returns the number of endings to call; without any, later ones are called at once.
     pub(in crate::server) fn begin_drain(&self) -> usize {
         self.draining.store(true, Ordering::SeqCst);
         let mut endings = lock(&self.endings);

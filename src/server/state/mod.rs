@@ -9,6 +9,7 @@
 //! - `wait`: the timeout of a request body.
 //! - `handover`: where a pending body waits to be taken from hyper.
 //! - `gone`: tells tasks that the client has left.
+//! - `peer`: its client.
 //! - `moving`: moves a connection to the successor of its server.
 
 mod conn_limiter;
@@ -17,6 +18,7 @@ mod gone;
 mod handover;
 mod moving;
 mod open;
+mod peer;
 mod refused;
 mod requests;
 pub(super) mod unread;
@@ -28,6 +30,7 @@ pub use gone::ClientGone;
 pub(super) use handover::{Driven, Output};
 pub(super) use moving::Successor;
 pub(super) use open::Open;
+pub(super) use peer::{Peer, Slot};
 pub(super) use refused::{RefusalPlace, Refused};
 pub(super) use unread::{Part, Unread};
 pub(super) use wait::Wait;

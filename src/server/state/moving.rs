@@ -18,7 +18,7 @@ pub(in crate::server) struct Successor(pub(in crate::server) Arc<dyn Fn(OwnedFd,
 /// reader that can leave. Its socket is given away, and bytes that arrive meanwhile wait in the socket.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Moving {
-    successor: OnceLock<Successor>,
+    successor: OnceLock<Box<Successor>>,
     done: AtomicBool,
     /// Whether it could move, and its response did not let it.
     asked: AtomicBool,
@@ -31,7 +31,7 @@ pub(in crate::server) struct Moving {
 impl Moving {
     /// Makes the connection move once it is idle.
     pub(super) fn begin(&self, successor: &Successor) {
-        self.successor.get_or_init(|| successor.clone());
+        self.successor.get_or_init(|| Box::new(successor.clone()));
     }
 
     /// Returns whether there is a successor that does not have the socket.
@@ -44,6 +44,7 @@ impl Moving {
         self.stays.load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(super) fn has_begun(&self) -> bool {
         self.successor.get().is_some() && !self.stays()
     }

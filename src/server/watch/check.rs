@@ -43,7 +43,8 @@ pub(super) struct Facts {
 #[derive(Debug)]
 pub(in crate::server) struct Seen {
     requests: (u32, u32),
-    pulse: Pulse,
+    received: u64,
+    sent: u64,
     asked: u32,
     held: usize,
     /// Bytes that the peer has taken.
@@ -53,7 +54,7 @@ pub(in crate::server) struct Seen {
     /// Start of the time without a request, and the number of bytes received by then.
     quiet: (Instant, u64),
     /// Start of the time with an incomplete head.
-    head: Option<Instant>,
+    head: Option<Box<Instant>>,
     /// Instant of the instruction to end, and of the last byte sent since.
     raised: Option<Box<(Instant, Instant)>>,
 }
@@ -86,7 +87,8 @@ impl Seen {
     pub(in crate::server) fn new(now: Instant) -> Self {
         Self {
             requests: (0, 0),
-            pulse: Pulse::default(),
+            received: 0,
+            sent: 0,
             asked: 0,
             held: 0,
             taken: 0,
@@ -103,23 +105,24 @@ impl Seen {
     }
 
     pub(in crate::server) fn received(&self) -> u64 {
-        self.pulse.received
+        self.received
     }
 
     /// Returns whether nothing has moved in a request since the last check, and nothing waits for the peer.
     pub(super) fn is_silent(&self, facts: &Facts) -> bool {
         let waits = facts.pulse.waits() || facts.held > 0 || facts.owes;
-        facts.requests.1 > 0 && self.pulse == facts.pulse && !waits
+        facts.requests.1 > 0 && (self.received, self.sent) == (facts.pulse.received, facts.pulse.sent) && !waits
     }
 
-    /// Returns whether the peer has taken too few of the waiting bytes for too long. `before` is the previous pulse.
-    fn check_stall(&mut self, now: Instant, facts: &Facts, before: Pulse, limits: &Limits) -> bool {
+    /// Returns whether the peer has taken too few of the waiting bytes for too long. `sent` is the number
+    /// of bytes at the previous check.
+    fn check_stall(&mut self, now: Instant, facts: &Facts, sent: u64, limits: &Limits) -> bool {
         let pulse = facts.pulse;
         let held = std::mem::replace(&mut self.held, facts.held) as u64;
         let asked = std::mem::replace(&mut self.asked, facts.asked) != facts.asked;
         // Progress is measured by bytes that leave the kernel, not by bytes that enter it: a large send buffer accepts
         // bytes only from time to time. A Unix socket reports memory, which may grow by more than the bytes sent.
-        self.taken += (pulse.sent - before.sent + held).saturating_sub(facts.held as u64);
+        self.taken += (pulse.sent - sent + held).saturating_sub(facts.held as u64);
         let waits = facts.held as u64 + pulse.queued as u64 + u64::from(pulse.blocked);
         if pulse.paced || (waits == 0 && !facts.owes) {
             self.due = None;
@@ -146,14 +149,16 @@ impl Seen {
     }
 
     pub(super) fn check(&mut self, now: Instant, facts: &Facts, limits: &Limits) -> CheckVerdict {
-        let (before, pulse) = (std::mem::replace(&mut self.pulse, facts.pulse), facts.pulse);
-        let has_sent = pulse.sent != before.sent;
-        if self.check_stall(now, facts, before, limits) {
+        let pulse = facts.pulse;
+        let received = std::mem::replace(&mut self.received, pulse.received);
+        let sent = std::mem::replace(&mut self.sent, pulse.sent);
+        let has_sent = pulse.sent != sent;
+        if self.check_stall(now, facts, sent, limits) {
             return CheckVerdict::Stalled;
         }
 
         let (begun, open) = facts.requests;
-        let carries = facts.tunnel && (has_sent || pulse.received != before.received);
+        let carries = facts.tunnel && (has_sent || pulse.received != received);
         if facts.ended || open > 0 || begun != self.requests.0 || pulse.waits() || carries {
             (self.requests, self.quiet, self.head, self.raised) = (facts.requests, (now, pulse.received), None, None);
             return CheckVerdict::Well { between_requests: false };
@@ -180,7 +185,7 @@ impl Seen {
             false => pulse.received - received > line,
         };
         if first || (spoke && facts.protocol == Protocol::One) {
-            let since = if first { since } else { *self.head.get_or_insert(now) };
+            let since = if first { since } else { **self.head.get_or_insert_with(|| Box::new(now)) };
             if now.duration_since(since) >= limits.head_time {
                 return CheckVerdict::HeadLate { begun: spoke };
             }

@@ -51,12 +51,15 @@ pub(super) struct Entry {
     is_tcp: Option<bool>,
     /// Number of requests when it was asked to hibernate.
     rested: u32,
+    /// Number of the last request during which it came to rest. It wraps around.
+    streamed: u8,
     /// Ticks without a check that are left.
     skips: u8,
     drained: Drain,
-    age: Age,
+    /// `None` if it has none.
+    age: Option<Box<Age>>,
     /// Drain, and after its age: start of the time without a request and without received bytes.
-    idle: Option<Instant>,
+    idle: Option<Box<Instant>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +74,6 @@ pub(super) enum Drain {
 /// The longest life of a connection.
 #[derive(Clone, Copy, Debug)]
 enum Age {
-    Unlimited,
     /// When it ends.
     Ends(Instant),
     /// It has ended. The connection is reset at this instant.
@@ -92,9 +94,10 @@ impl Entry {
             acknowledged: 0,
             is_tcp: None,
             rested: 0,
+            streamed: 0,
             skips: 0,
             drained: Drain::No,
-            age: ages.map_or(Age::Unlimited, |age| Age::Ends(after(now, age))),
+            age: ages.map(|age| Box::new(Age::Ends(after(now, age)))),
             idle: None,
         }
     }
@@ -122,33 +125,35 @@ impl Entry {
 
     /// Returns when the connection is reset, if it has reached its age. It drains until then.
     fn check_age(&mut self, now: Instant, limits: &Limits) -> Option<Instant> {
-        if let Age::Ends(at) = self.age
+        let age = &mut **self.age.as_mut()?;
+        if let Age::Ends(at) = *age
             && let Some((_, grace)) = limits.age.as_ref().filter(|_| at <= now)
         {
             count(Counter::ConnectionsAged, 1);
             self.conn_state.begin_drain();
-            self.age = Age::Ended(after(now, *grace));
+            *age = Age::Ended(after(now, *grace));
         }
-        let Age::Ended(until) = self.age else { return None };
+        let Age::Ended(until) = *age else { return None };
         self.conn_state.end_answers(usize::MAX);
         Some(until)
     }
 
     /// Returns whether neither the limit of the time without a request nor the age ends soon.
     fn rests(&self, now: Instant, limits: &Limits) -> bool {
-        let age = match self.age {
-            Age::Unlimited => Duration::MAX,
-            Age::Ends(at) => at.saturating_duration_since(now),
-            Age::Ended(_) => Duration::ZERO,
+        let age = match self.age.as_deref() {
+            None => Duration::MAX,
+            Some(Age::Ends(at)) => at.saturating_duration_since(now),
+            Some(Age::Ended(_)) => Duration::ZERO,
         };
         limits.keep_alive.saturating_sub(self.seen.quiet(now)).min(age) > REST
     }
 
-    /// Returns whether the connection was asked to hibernate.
+    /// Returns whether the connection was asked to hibernate, or has come to rest during a response, which the server has
+    /// taken over from hyper then.
     pub(super) fn check_limits(&mut self, limits: &Limits, stage: Stage, tick: Duration) -> bool {
         let now = Instant::now();
         let Some(pulse) = self.conn_state.handle.pulse() else { return false };
-        let mut hibernates = false;
+        let mut frees = false;
         let (held, aged) = (self.held(&pulse), self.check_age(now, limits));
         let deadline = match stage {
             Stage::Drains { deadline, .. } => Some(deadline),
@@ -220,14 +225,18 @@ impl Entry {
             CheckVerdict::Well { between_requests: true }
                 if facts.protocol == Protocol::One && self.seen.quiet(now) >= HIBERNATE_AFTER =>
             {
-                hibernates = std::mem::replace(&mut self.rested, facts.requests.0) != facts.requests.0;
-                if hibernates {
+                frees = std::mem::replace(&mut self.rested, facts.requests.0) != facts.requests.0;
+                if frees {
                     conn_state.request_hibernation(facts.requests.0);
                 }
                 rests = true;
             }
             // A stream without events, or a service that takes its time.
-            CheckVerdict::Well { between_requests: false } => rests = is_silent && !receives,
+            CheckVerdict::Well { between_requests: false } => {
+                rests = is_silent && !receives;
+                frees =
+                    rests && std::mem::replace(&mut self.streamed, facts.requests.0 as u8) != facts.requests.0 as u8;
+            }
             CheckVerdict::Well { .. } | CheckVerdict::Unheeded => {}
         }
         // With short limits, a tick is short too.
@@ -235,15 +244,16 @@ impl Entry {
             self.skips = REST_TICKS - 1;
         }
         if let Some(until) = until {
-            self.idle = (verdict == CheckVerdict::Well { between_requests: true }).then(|| self.idle.unwrap_or(now));
+            let is_between = verdict == CheckVerdict::Well { between_requests: true };
+            self.idle = is_between.then(|| self.idle.take().unwrap_or_else(|| Box::new(now)));
             // Waits a tick for requests that are on their way, and for heads that have begun.
-            let is_idle = self.idle.is_some_and(|since| now.duration_since(since) >= tick);
+            let is_idle = self.idle.as_ref().is_some_and(|since| now.duration_since(**since) >= tick);
             let drained = self.drain(now >= until, is_idle);
             if deadline.is_some() && self.drained != Drain::Aborted {
                 self.drained = drained;
             }
         }
-        hibernates
+        frees
     }
 
     fn drain(&self, is_late: bool, is_idle: bool) -> Drain {

@@ -106,6 +106,8 @@ impl ServerShared {
     fn take_new(&self, entries: &mut Vec<Entry>, trim: &mut Trim) -> Stage {
         let mut state = lock(&self.state);
         let now = Instant::now();
+        // At most once a tick. Doubling would leave up to a half unused.
+        entries.reserve_exact(state.new.len());
         entries.extend(std::mem::take(&mut state.new).into_values().map(|conn_state| Entry::new(conn_state, now)));
         trim.rested(std::mem::take(&mut state.ended));
         state.sleeps = entries.is_empty();

@@ -50,7 +50,8 @@ pub(in crate::sse) struct Seat {
     pub(super) outlet: Option<(Outlet, bool)>,
     pub(super) source: Source,
     pub(super) coding: Coding,
-    gap: Option<Bytes>,
+    /// Boxed, because few readers have one.
+    gap: Option<Box<Bytes>>,
     pub(super) ending: Arc<EndSignal>,
     /// When it has reached its age.
     pub(super) ages: Option<Instant>,
@@ -95,7 +96,7 @@ impl SeatState {
             outlet: None,
             source,
             coding,
-            gap,
+            gap: gap.map(Box::new),
             ending,
             ages,
             end: None,
@@ -110,7 +111,7 @@ impl SeatState {
             let now = Instant::now();
             seat.ages = seat.ages.map(|at| age.and_then(|age| now.checked_add(age)).map_or(at, |left| left.min(at)));
             if seat.permit.0.config.keep_alive.is_some() {
-                seat.gap.get_or_insert(Bytes::from_static(COMMENT));
+                seat.gap.get_or_insert(Box::new(Bytes::from_static(COMMENT)));
             }
         }
         self
@@ -188,8 +189,7 @@ impl EventStream for SeatState {
 
     fn ending(&self) -> Option<GracefulClose> {
         let Self::Polled(seat) = self else { return None };
-        let ending = Arc::clone(&seat.ending);
-        Some(GracefulClose::new(move || ending.set()))
+        Some(GracefulClose(Arc::<EndSignal>::clone(&seat.ending)))
     }
 }
 
@@ -254,7 +254,7 @@ impl Seat {
 
     /// Returns the next frame, or why the stream ends.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, EndReason>> {
-        if !self.ending.is_set() && self.is_aged(Instant::now()) {
+        if self.ages.is_some() && !self.ending.is_set() && self.is_aged(Instant::now()) {
             count(Counter::ReadersAged, 1);
             self.ending.set();
         }
@@ -266,7 +266,7 @@ impl Seat {
             let is_ending = || ending.is_set() || shared.is_ending();
             let ends = is_ending();
             if let Some(gap) = gap.take() {
-                if let Some(frame) = filled(coding.own(gap)) {
+                if let Some(frame) = filled(coding.own(*gap)) {
                     return Poll::Ready(Ok(frame));
                 }
                 continue;
@@ -303,7 +303,7 @@ impl Seat {
                     },
                     Poll::Ready(CursorStep::Ring((cursor, missed))) => {
                         *source = Source::Ring(cursor);
-                        *gap = missed.map(Gap::encode);
+                        *gap = missed.map(|missed| Box::new(missed.encode()));
                         continue;
                     }
                     Poll::Pending => {}

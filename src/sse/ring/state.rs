@@ -99,6 +99,7 @@ pub(in crate::sse) enum Read<E> {
 }
 
 impl<E> Read<E> {
+    #[inline(always)]
     pub(in crate::sse) fn map<T>(self, events: impl FnOnce(E) -> T) -> Read<T> {
         match self {
             Self::Events(found) => Read::Events(events(found)),
@@ -118,6 +119,7 @@ pub(in crate::sse) enum Found {
 }
 
 impl HubState {
+    #[inline]
     pub(in crate::sse) fn read(&mut self, config: &Config, cursor: &mut Cursor, form: Form) -> (Read<Found>, u64, u64) {
         let (base, head) = (self.ring.base(), self.ring.head());
         if cursor.next >= head {

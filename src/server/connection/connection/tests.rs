@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::{Extensions, Request, Response};
+use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,10 +13,16 @@ use tokio::sync::Notify;
 
 use super::super::protocols::Hooks;
 use super::*;
+use crate::counters::span::Span;
 use crate::net::TcpListener;
+use crate::server::connection::Run;
 use crate::server::limits::Limits;
 use crate::server::request::RequestBody;
-use crate::server::state::{ConnLimiter, Successor};
+use crate::server::state::{ConnLimiter, Peer, Successor};
+
+fn run(step: ConnectionStep) -> Run<()> {
+    Run { step, held: Box::new((Span::connection(0, &()), ())) }
+}
 
 /// hyper writes `Connection: close` in a head that follows the order to finish, also if the body is taken over then.
 #[tokio::test]
@@ -28,7 +34,7 @@ async fn no_request_is_answered_behind_a_response_that_closes() {
     let limits = Limits::default();
     let protocols = Arc::new(Protocols::new(&limits, &Hooks::default(), true));
     let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
-    let conn_state = ConnState::new(Arc::new(limits), stream.handle(), permit);
+    let conn_state = ConnState::new(Arc::new(limits), stream.handle(), Peer::default(), permit);
     let (asked, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (called, released) = (Arc::clone(&asked), Arc::clone(&go_on));
     let service = tower::service_fn(move |_: Request<RequestBody>| {
@@ -43,7 +49,7 @@ async fn no_request_is_answered_behind_a_response_that_closes() {
             Ok::<_, Infallible>(Response::new(StreamBody::new(Box::pin(pieces))))
         }
     });
-    let adapter = Adapter::new(service, Extensions::new(), Arc::clone(&conn_state));
+    let adapter = Adapter::new(service, Arc::clone(&conn_state));
     let running = tokio::spawn(run(connection(protocols, stream, adapter)));
     client.write_all("GET / HTTP/1.1\r\nHost: mill\r\n\r\n".repeat(2).as_bytes()).await.expect("room");
     asked.notified().await;
@@ -76,7 +82,7 @@ async fn a_connection_moves_right_after_the_response_in_progress_if_no_request_h
     let limits = Limits::default();
     let protocols = Arc::new(Protocols::new(&limits, &Hooks::default(), true));
     let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
-    let conn_state = ConnState::new(Arc::new(limits), stream.handle(), permit);
+    let conn_state = ConnState::new(Arc::new(limits), stream.handle(), Peer::default(), permit);
     let (give, mut given) = mpsc::channel(1);
     let successor = Successor(Arc::new(move |socket, _| give.try_send(socket).expect("once")));
     let drains = Arc::clone(&conn_state);
@@ -87,7 +93,7 @@ async fn a_connection_moves_right_after_the_response_in_progress_if_no_request_h
         }
         async { Ok::<_, Infallible>(Response::new("answer".to_owned())) }
     });
-    let adapter = Adapter::new(service, Extensions::new(), Arc::clone(&conn_state));
+    let adapter = Adapter::new(service, Arc::clone(&conn_state));
     let running = tokio::spawn(run(connection(protocols, stream, adapter)));
     for (asked, is_given) in [
         ("GET / HTTP/1.1\r\nHost: mill\r\n\r\n", false),

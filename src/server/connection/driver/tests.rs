@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use super::*;
@@ -10,7 +11,7 @@ use crate::body::MovedBody;
 use crate::body::moved::MovedFraming;
 use crate::net::{CountedIo, Handle, Outlet, Sent, TcpListener};
 use crate::server::limits::Limits;
-use crate::server::state::{ConnLimiter, Output, Successor};
+use crate::server::state::{ConnLimiter, Output, Peer, Successor};
 #[cfg(feature = "sse")]
 use crate::{
     body::ResumedBody,
@@ -25,12 +26,12 @@ async fn a_request_that_has_arrived_is_answered_by_a_server_that_drains() {
     let mut stream = CountedIo::new(stream);
     let limits = Arc::new(Limits::default());
     let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
-    let conn_state = ConnState::new(limits, stream.handle(), permit);
+    let conn_state = ConnState::new(limits, stream.handle(), Peer::default(), permit);
     conn_state.raise(ShutdownPhase::Finish);
     client.write_all(b"\r\n\r\nGET").await.expect("room");
     assert_eq!(next_request(&mut stream, &conn_state).await.expect("no failure"), Rest::Request);
     // The stream begins with the request again.
-    assert_eq!(poll_fn(|cx| poll_some(&mut stream, cx)).await.expect("bytes"), "GET");
+    assert_eq!(poll_fn(|cx| poll_some(&mut stream, cx)).await.expect("bytes")[..], *b"GET");
     client.write_all(b"\r\n").await.expect("room");
     assert_eq!(
         next_request(&mut stream, &conn_state).await.expect("no failure"),
@@ -54,7 +55,7 @@ async fn a_flood_of_empty_lines_lets_other_tasks_run_and_ends_with_the_time_for_
     let mut stream = CountedIo::new(tokio::io::join(Flood, tokio::io::sink()));
     let limits = Arc::new(Limits::default());
     let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
-    let conn_state = ConnState::new(limits, stream.handle(), permit);
+    let conn_state = ConnState::new(limits, stream.handle(), Peer::default(), permit);
     let reaper = Arc::clone(&conn_state);
     tokio::spawn(async move { reaper.raise(ShutdownPhase::TimedOut) });
     let next = tokio::time::timeout(Duration::from_secs(60), next_request(&mut stream, &conn_state));
@@ -98,7 +99,7 @@ async fn a_reader_that_gets_events_while_it_leaves_moves_once_they_are_sent() {
     let (stream, _) = listener.accept().await.expect("a stream");
     let limits = Arc::new(Limits::default());
     let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
-    let conn_state = ConnState::new(limits, stream.handle(), permit);
+    let conn_state = ConnState::new(limits, stream.handle(), Peer::default(), permit);
     let (give, mut given) = tokio::sync::mpsc::channel(1);
     conn_state.begin_move(&Successor(Arc::new(move |socket, _| give.try_send(socket).expect("once"))));
     conn_state.requests.set_events();
@@ -124,7 +125,7 @@ async fn a_reader_that_cannot_leave_gets_further_events() {
     let (stream, mut client) = (accepted.expect("a connection").0, client.expect("a connection"));
     let limits = Arc::new(Limits::default());
     let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
-    let conn_state = ConnState::new(limits, stream.handle(), permit);
+    let conn_state = ConnState::new(limits, stream.handle(), Peer::default(), permit);
     conn_state.set_protocol(Protocol::One);
     let hub = Hub::new();
     let body = hub.subscribe_from(None).expect("room");

@@ -6,7 +6,7 @@ use std::task::Context;
 use super::*;
 use crate::net::TcpListener;
 use crate::server::limits::Limits;
-use crate::server::state::{ConnLimiter, Open};
+use crate::server::state::{ConnLimiter, Open, Peer};
 
 /// What became of the late head by the time at which the connection is told of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ async fn told_late(head: Head) -> (Result<(), ShutdownPhase>, bool) {
     let (_client, (stream, _)) = (client.expect("connected"), accepted.expect("accepted"));
     let limits = Arc::new(Limits::default());
     let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
-    let conn_state = ConnState::new(limits, stream.handle(), permit);
+    let conn_state = ConnState::new(limits, stream.handle(), Peer::default(), permit);
     conn_state.time_out(0);
     let mut open = (head != Head::Late).then(|| Open::begin(&conn_state));
     if head == Head::Answered {

@@ -11,7 +11,7 @@ use super::*;
 fn conn_state() -> Arc<ConnState> {
     let limits = Arc::new(Limits::default());
     let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
-    ConnState::new(limits, crate::net::CountedIo::new(tokio::io::empty()).handle(), permit)
+    ConnState::new(limits, crate::net::CountedIo::new(tokio::io::empty()).handle(), Peer::default(), permit)
 }
 
 #[test]

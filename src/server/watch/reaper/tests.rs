@@ -6,7 +6,7 @@ use super::super::trim::TRIM_AFTER;
 use super::*;
 use crate::net::{CountedIo, Handle, TcpListener};
 use crate::server::connection::Hooks;
-use crate::server::state::{Protocol, ShutdownPhase, Wait};
+use crate::server::state::{Peer, Protocol, ShutdownPhase, Wait};
 
 mod drains;
 
@@ -46,7 +46,7 @@ impl<S> Case<S> {
     fn limited(stream: S, handle: Handle, limits: Limits) -> Self {
         let limits = Arc::new(limits);
         let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
-        let conn_state = ConnState::new(Arc::clone(&limits), handle, permit);
+        let conn_state = ConnState::new(Arc::clone(&limits), handle, Peer::default(), permit);
         conn_state.set_protocol(Protocol::One);
         let entry = Entry::new(Arc::clone(&conn_state), Instant::now());
         Self { stream, limits, conn_state, entry, stage: Stage::Serves }
