@@ -10,6 +10,7 @@ mod drain;
 #[cfg(feature = "axum-08")]
 mod drop_in;
 mod endings;
+mod endings2;
 mod floods;
 mod gone;
 mod idle;

@@ -237,12 +237,11 @@ async fn stall(mut talk: Talk) {
     let tag = talk.tags.next();
     let len = 600 << 10;
     let kind = *talk.dice.pick(&["fixed", "stream", "shrinks"]);
-    let path = match kind {
-        "fixed" => format!("/fixed/{tag}/{len}"),
-        "stream" => format!("/stream/{tag}/200/{}/0", len / 200),
+    let (path, torn) = match kind {
+        "fixed" => (format!("/fixed/{tag}/{len}"), Torn::Never),
+        "stream" => (format!("/stream/{tag}/200/{}/0", len / 200), Torn::Never),
         _ => shrinking(&mut talk.dice, tag, len),
     };
-    let torn = if kind == "shrinks" { Torn::Maybe } else { Torn::Never };
     let asked = Asked { torn, ..talk.ask(tag, &format!("GET {path} HTTP/1.1\r\nHost: mill\r\n\r\n")).await };
     let Some(head) = talk.head_of(&asked, 200).await else { return };
     let (began, limit) = (talk.world.net.now(), talk.world.terms.write_stall);

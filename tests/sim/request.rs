@@ -9,12 +9,14 @@ use crate::world::Tags;
 const HOSTS: &[&str] =
     &["mill:80", "mill:", "mill:65535", "MILL.example", "127.0.0.1:8080", "[::1]", "[2001:db8::1]:443", "a%20b", ""];
 
+const PAGE: usize = 4_096;
+
 /// Whether a response ends by an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Torn {
     Never,
-    /// Its file shrinks while it is sent.
-    Maybe,
+    /// Its file shrinks to so many bytes while it is sent.
+    From(usize),
     Always,
 }
 
@@ -52,8 +54,7 @@ impl Request {
         let (mut fields, mut is_doubtful) = (String::new(), false);
         if !is_piped && request.method == "GET" && request.path.starts_with("/fixed") && dice.chance(15) {
             // Over HTTP/2, the end of one response may be that of the others.
-            request.path = shrinking(dice, request.tag, request.expected.len());
-            request.torn = Torn::Maybe;
+            (request.path, request.torn) = shrinking(dice, request.tag, request.expected.len());
         }
         if request.method == "POST" {
             // An empty body is complete, so that the server does not ask for it.
@@ -178,9 +179,9 @@ impl Request {
 }
 
 /// Returns the path of a file that shrinks to some of its pages, soon.
-pub(crate) fn shrinking(dice: &mut Dice, tag: u64, len: usize) -> String {
-    let (pages, soon) = (dice.in_range(0..=len as u64 / 4_096), dice.of_any_size(1..=2_000) - 1);
-    format!("/shrinks/{tag}/{len}/{pages}/{soon}")
+pub(crate) fn shrinking(dice: &mut Dice, tag: u64, len: usize) -> (String, Torn) {
+    let (pages, soon) = (dice.in_range(0..=len as u64 / PAGE as u64), dice.of_any_size(1..=2_000) - 1);
+    (format!("/shrinks/{tag}/{len}/{pages}/{soon}"), Torn::From(pages as usize * PAGE))
 }
 
 /// Makes some requests as long as the limits allow, and chooses the host.

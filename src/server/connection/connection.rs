@@ -124,14 +124,18 @@ where
             conn_state.set_protocol(Protocol::Two);
             adapter.make_extensions();
             Box::pin(async move {
-                let stream = Gated::new(stream, Arc::clone(&conn_state));
-                let mut connection = pin!(protocols.two.serve_connection(stream, adapter));
-                let ended = until_raised(&conn_state, ShutdownPhase::Abort, &mut connection, |connection| {
-                    connection.as_mut().graceful_shutdown()
-                });
-                let Ok(ended) = ended.await else { return Next::Ended(Err(aborted())) };
-                // The connection holds the stream until then.
+                let ended = {
+                    let gated = Gated::new(&mut stream, Arc::clone(&conn_state));
+                    let mut connection = pin!(protocols.two.serve_connection(gated, adapter));
+                    let ended = until_raised(&conn_state, ShutdownPhase::Abort, &mut connection, |connection| {
+                        connection.as_mut().graceful_shutdown()
+                    });
+                    ended.await
+                };
+                let Ok(ended) = ended else { return Next::Ended(Err(aborted())) };
                 let sent = drained(&conn_state).await;
+                // The client may still send frames, such as updates of windows.
+                linger(stream, &conn_state).await;
                 Next::Ended(ended.map_err(Into::into).and(sent))
             })
         }

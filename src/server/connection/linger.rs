@@ -59,16 +59,21 @@ pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, conn_state
         let end = Instant::now() + TIME;
         let (mut piece, mut left) = (vec![0; PIECE], BYTES);
         loop {
+            let received = conn_state.received();
             let mut buf = hyper::rt::ReadBuf::new(&mut piece);
             let read = poll_fn(|cx| Pin::new(&mut stream).poll_read(cx, buf.unfilled()));
             let read = timeout(QUIET.min(end.saturating_duration_since(Instant::now())), read).await;
-            let got = buf.filled().len();
-            if !matches!(read, Ok(Ok(()))) || got == 0 || got >= left {
-                return;
+            match (read, buf.filled().len()) {
+                (Ok(Ok(())), got) if got > 0 && got < left => left -= got,
+                // A part of a TLS record.
+                (Err(_), _) if conn_state.received() > received && Instant::now() < end => {}
+                _ => return,
             }
-            left -= got;
         }
     };
     // An aborted connection was reset, which ends its reads.
     let _ = conn_state.unless_raised(ShutdownPhase::TimedOut, discard).await;
 }
+
+#[cfg(test)]
+mod tests;

@@ -50,7 +50,12 @@ pub(super) fn until_raised<C: Future + Unpin>(
         polled.map(Ok)
     };
     // The guard of a connection that has ended does nothing.
-    poll_fn(move |cx| poll(cx).map(|ended| (ManuallyDrop::new(cut.take()), ended).1))
+    poll_fn(move |cx| {
+        poll(cx).map(|ended| {
+            let _ = ManuallyDrop::new(cut.take());
+            ended
+        })
+    })
 }
 
 /// Resets a connection that is dropped during a response, by a panic or with its runtime, if the client would otherwise
