@@ -219,6 +219,7 @@ impl Talk {
     async fn answer(&mut self, request: &Request, asked: &Asked) -> bool {
         let before = self.world.net.now();
         let Some(head) = self.head_of(asked, request.status).await else { return false };
+        self.was_last = head.closes() || request.is_last;
         if !self.body_of(asked, &head, &request.expected).await {
             return false;
         }
@@ -227,7 +228,6 @@ impl Talk {
             self.fault(format_args!("the trailers {:?} behind the answer to {asked:?}", self.wire.trailers));
         }
         let now = self.world.net.now();
-        self.was_last = head.closes() || request.is_last;
         if self.line.is_steady && now > before + request.takes + 4 * self.line.longest + SLOW {
             self.fault(format_args!("an answer after {} ms to {asked:?}", now - before));
         }

@@ -340,7 +340,7 @@ async fn wrong_record(mut talk: Talk) {
 }
 
 /// Time in which a reset is sent, in milliseconds.
-const SLOW: u64 = 50;
+const SLOW: u64 = 100;
 
 async fn leave_within(mut talk: Talk) {
     let tag = talk.tags.next();

@@ -62,7 +62,7 @@ impl Line {
             is_steady,
             is_able: false,
             takes_parts: profile.accepts_parts,
-            is_in_one_piece: is_steady && !profile.chops && !profile.accepts_parts && profile.segment >= SMALL,
+            is_in_one_piece: is_steady && !profile.chops && profile.segment >= SMALL,
         };
         // A Unix socket tells only that all of a piece was read.
         let rate = if terms.hops > 0 { RATE + LONGEST_PIECE } else { RATE };

@@ -234,7 +234,7 @@ impl Talk {
                 let (at, from) = (self.ended_at(), self.cut_from(asked));
                 // Bytes behind the last request, when the socket is closed, are answered by a reset, which may overtake the body.
                 let is_overtaken = ended == Ended::Reset
-                    && (head.closes() || head.is_unbounded())
+                    && (self.was_last || head.closes() || head.is_unbounded())
                     && (self.sent_behind && !self.line.is_in_one_piece);
                 if ended.is_wrong() || (asked.torn == Torn::Never && !is_overtaken && at < from) {
                     self.fault(format_args!("cut, {ended:?}, at {at} ms, not before {from} ms, to {asked:?}"));
