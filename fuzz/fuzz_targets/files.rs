@@ -291,8 +291,11 @@ fn has_tag(headers: &HeaderMap, name: &str, tag: &HeaderValue, weakly: bool) -> 
     Some(found)
 }
 
+/// Returns the date of a field. One with several values is ignored, RFC 9110 §13.1.3.
 fn date(headers: &HeaderMap, name: &str) -> Option<SystemTime> {
-    httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok()
+    let mut values = headers.get_all(name).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    httpdate::parse_http_date(value.to_str().ok()?).ok()
 }
 
 /// Returns the status of the preconditions, 200 if they hold; `None` if a field is malformed.

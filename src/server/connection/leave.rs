@@ -15,11 +15,16 @@ use crate::server::state::{ConnState, Protocol};
 /// this.
 const EVENTS: Duration = Duration::from_millis(5);
 
+/// Time for which a peer that sends a body is not watched.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Watches the peer of a connection. Small, because each connection has one.
 #[derive(Debug, Default)]
 pub(super) struct Leave {
     /// Bytes received at the last poll.
     received: u64,
+    /// Set while the peer sends a body: when the socket is watched nevertheless.
+    look: Option<Pin<Box<Sleep>>>,
     /// Set once the peer has ended its side.
     silence: Option<Box<Silence>>,
 }
@@ -46,11 +51,12 @@ impl Leave {
         let Some(pulse) = conn_state.handle.pulse() else { return Poll::Ready(false) };
         let drops_events = requests.has_events() && !limits.half_close_events;
         if self.silence.is_none() {
-            // A peer that sends a body has not ended its side, so the system call is not needed.
+            // A peer that sends a body has not ended its side, so the system call is not needed. hyper may not read on.
             let comes = std::mem::replace(&mut self.received, pulse.received) != pulse.received;
             if comes && requests.is_arriving() {
-                return Poll::Pending;
+                ready!(self.look.get_or_insert_with(|| Box::pin(sleep(LOOK))).as_mut().poll(cx));
             }
+            self.look = None;
             let leaving = ready!(conn_state.handle.poll_leaving(cx));
             conn_state.absence.set();
             match leaving {

@@ -110,6 +110,34 @@ fn the_answer_to_a_client_that_has_left_is_dropped() {
     });
 }
 
+#[test]
+fn a_client_that_has_left_is_noticed_although_its_body_is_not_read() {
+    on_both(async || {
+        let dropped = Arc::new(Semaphore::new(0));
+        let answer = silent(&dropped);
+        let service = tower::service_fn(move |_: Request<RequestBody>| {
+            let answer = answer();
+            async { Ok::<_, Infallible>(answer) }
+        });
+        let addr = start(Limits::default().half_close(Duration::from_millis(200)), service).await;
+        let post = "POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 4\r\n\r\n";
+        for body in ["body", "bo", "body and the start of a request"] {
+            for pause in [false, true] {
+                let mut client = Raw::connect(addr).await;
+                client.send(&post[..10]).await;
+                tokio::task::yield_now().await;
+                client.send([&post[10..], body].concat()).await;
+                if pause {
+                    client.head().await;
+                }
+                client.io.shutdown().await.unwrap();
+                let permit = tokio::time::timeout(HANGS, dropped.acquire()).await.expect("dropped in time");
+                permit.unwrap().forget();
+            }
+        }
+    });
+}
+
 #[cfg(feature = "sse")]
 #[test]
 fn a_stream_of_events_ends_with_its_client_unless_it_is_to_go_on() {
