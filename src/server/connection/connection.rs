@@ -134,8 +134,10 @@ where
                 };
                 let Ok(ended) = ended else { return Next::Ended(Err(aborted())) };
                 let sent = drained(&conn_state).await;
-                // The client may still send frames, such as updates of windows.
-                linger(stream, &conn_state).await;
+                // The client may still send frames, such as updates of windows. One that has sent wrong ones loses its end.
+                if ended.is_ok() {
+                    linger(stream, &conn_state).await;
+                }
                 Next::Ended(ended.map_err(Into::into).and(sent))
             })
         }
