@@ -66,7 +66,9 @@ pub use connect::UnixConnector;
 #[cfg(feature = "client")]
 pub use connect::{Connecting, Connector};
 pub(crate) use egress::Leaving;
-pub(crate) use egress::outlet::{Outlet, RecordWriter, Seal, Sent};
+pub(crate) use egress::outlet::{Outlet, Seal, Sent};
+#[cfg(tls)]
+pub(crate) use egress::records::RecordWriter;
 #[cfg(feature = "tonic-014")]
 pub use listen::Incoming;
 pub use listen::{Accept, EachListener, Listeners, TcpListener, TcpListenerBuilder, Transport};

@@ -10,7 +10,7 @@
 //! - `state`: what the lock protects; `high_water`: the mark above which writers wait.
 //! - `socket_writer`: the system calls. `flush`: at the end of a turn, and when the socket has room. `by_ring`,
 //!   `ring_send`: in a batch by the ring (feature `uring-net`).
-//! - `ready`: waiting for room. `raw`, `outlet`: sends by the caller, and by another task.
+//! - `ready`: waiting for room. `raw`, `outlet`, `records`: sends by the caller, and by another task.
 //! - `seen`, `leaving`, `tune`: what a handle sees and changes.
 //! - `failure`, `reader_waker`, `close`, `linger`, `held_open`, `exit`: the ends.
 //!
@@ -69,6 +69,8 @@ pub(super) mod outlet;
 mod raw;
 mod reader_waker;
 mod ready;
+#[cfg(tls)]
+pub(super) mod records;
 #[cfg(uring_net)]
 mod ring_send;
 mod seen;

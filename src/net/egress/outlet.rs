@@ -1,7 +1,7 @@
 //! Sending on a stream without its task, for a sender with many streams.
 
 use std::fmt;
-use std::io::{self, IoSlice, Write};
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::Context;
 
@@ -12,9 +12,9 @@ use super::{Egress, EgressState};
 use crate::sync::{Mutex, lock};
 
 /// The sending side of a stream, for a sender other than its task. Keeps the socket open.
-pub struct Outlet(Way);
+pub struct Outlet(pub(super) Way);
 
-enum Way {
+pub(super) enum Way {
     Socket(Arc<Egress>),
     /// A stream above a socket.
     Sealed(Arc<Mutex<dyn Seal>>),
@@ -68,41 +68,6 @@ impl Outlet {
     }
 }
 
-/// Writes the records of a stream above to its [`Outlet`], which takes all of them.
-pub(crate) struct RecordWriter<'a> {
-    below: &'a Outlet,
-    /// What became of the last ones.
-    pub(crate) sent: Sent,
-}
-
-impl<'a> RecordWriter<'a> {
-    pub(crate) fn new(below: &'a Outlet) -> Self {
-        Self { below, sent: Sent::All }
-    }
-}
-
-impl Write for RecordWriter<'_> {
-    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(record)])
-    }
-
-    fn write_vectored(&mut self, records: &[IoSlice<'_>]) -> io::Result<usize> {
-        let (taken, sent) = match &self.below.0 {
-            Way::Socket(egress) => egress.send_records(records),
-            Way::Sealed(stream) => {
-                let bytes: Vec<u8> = records.iter().flat_map(|record| record.iter().copied()).collect();
-                (bytes.len(), lock(stream).send_now(&bytes))
-            }
-        };
-        self.sent = sent;
-        Ok(taken)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl fmt::Debug for Outlet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -143,26 +108,8 @@ impl Egress {
         }
     }
 
-    /// Sends some of the records of a stream above, and returns the number of bytes. If the socket is full, all wait.
-    fn send_records(&self, records: &[IoSlice<'_>]) -> (usize, Sent) {
-        let offered = records.iter().map(|record| record.len()).sum();
-        let mut state = self.state();
-        match self.send_some(&mut state, records, offered) {
-            Some(0) => {
-                state.record_bytes(offered, 0);
-                with_origins(records, |records| state.enqueue(records));
-                (offered, Sent::Waits)
-            }
-            Some(n) => {
-                state.burst = 0;
-                (n, Sent::All)
-            }
-            None => (offered, Sent::Failed),
-        }
-    }
-
     /// Sends some of the bytes, none if the socket is full. `None`: the stream has failed, or was shut down.
-    fn send_some(&self, state: &mut EgressState, slices: &[IoSlice<'_>], offered: usize) -> Option<usize> {
+    pub(super) fn send_some(&self, state: &mut EgressState, slices: &[IoSlice<'_>], offered: usize) -> Option<usize> {
         if state.failure.is_some() || state.dead || state.ended || self.writer.is_unwatched() {
             return None;
         }
