@@ -326,6 +326,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
     }
 }
 
+/// Reads the type, the flags and the payload of the next frame of HTTP/2, RFC 9113 §4.1.
+pub async fn frame(io: &mut (impl AsyncRead + Unpin)) -> io::Result<(u8, u8, Vec<u8>)> {
+    let mut head = [0; 9];
+    io.read_exact(&mut head).await?;
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    io.read_exact(&mut payload).await?;
+    Ok((head[3], head[4], payload))
+}
+
 pub type H1 = hyper::client::conn::http1::SendRequest<Empty<Bytes>>;
 pub type H2 = hyper::client::conn::http2::SendRequest<Empty<Bytes>>;
 

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
-use testkit::http::{narrow, on_both};
+use testkit::http::{frame, narrow, on_both};
 use testkit::serving::serve;
 use testkit::{HANGS, noise};
 
@@ -31,21 +31,8 @@ const GOAWAY: u8 = 7;
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 
-struct FrameRead {
-    kind: u8,
-    flags: u8,
-    payload: Vec<u8>,
-}
-
-async fn frame(client: &mut TcpStream) -> FrameRead {
-    let read = async {
-        let mut head = [0; 9];
-        client.read_exact(&mut head).await?;
-        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-        client.read_exact(&mut payload).await?;
-        Ok::<_, std::io::Error>(FrameRead { kind: head[3], flags: head[4], payload })
-    };
-    timeout(HANGS, read).await.expect("a frame in time").expect("no reset")
+async fn next(client: &mut TcpStream) -> (u8, u8, Vec<u8>) {
+    timeout(HANGS, frame(client)).await.expect("a frame in time").expect("no reset")
 }
 
 #[test]
@@ -72,11 +59,11 @@ fn frames_that_follow_the_last_response_of_a_drain_cost_the_client_no_byte() {
         // The server announces its end, and names its last stream once the client has answered.
         let mut last = None;
         while last != Some(1) {
-            let frame = frame(&mut client).await;
-            match frame.kind {
-                GOAWAY => last = Some(u32::from_be_bytes(frame.payload[..4].try_into().unwrap())),
-                PING if frame.flags & ACK == 0 => {
-                    let answer = [&[0, 0, 8, PING, ACK, 0, 0, 0, 0], &frame.payload[..]].concat();
+            let (kind, flags, payload) = next(&mut client).await;
+            match kind {
+                GOAWAY => last = Some(u32::from_be_bytes(payload[..4].try_into().unwrap())),
+                PING if flags & ACK == 0 => {
+                    let answer = [&[0, 0, 8, PING, ACK, 0, 0, 0, 0], &payload[..]].concat();
                     client.write_all(&answer).await.unwrap();
                 }
                 _ => {}
@@ -90,9 +77,9 @@ fn frames_that_follow_the_last_response_of_a_drain_cost_the_client_no_byte() {
         }
         let (mut got, mut is_whole) = (0, false);
         while !is_whole {
-            let frame = frame(&mut client).await;
-            if frame.kind == DATA {
-                (got, is_whole) = (got + frame.payload.len(), frame.flags & END_STREAM != 0);
+            let (kind, flags, payload) = next(&mut client).await;
+            if kind == DATA {
+                (got, is_whole) = (got + payload.len(), flags & END_STREAM != 0);
             }
         }
         assert_eq!(got, LENGTH);

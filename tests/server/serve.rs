@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::over::OF_OURS;
-use testkit::http::Flavour;
+use testkit::http::{Flavour, frame};
 use testkit::noise;
 use testkit::serving::serve;
 
@@ -350,15 +350,6 @@ fn a_response_that_is_dropped_with_its_runtime_never_looks_complete() {
     }
 }
 
-/// Reads the type and payload of the next HTTP/2 frame (RFC 9113 §4.1).
-async fn frame(io: &mut TcpStream) -> (u8, Vec<u8>) {
-    let mut head = [0; 9];
-    io.read_exact(&mut head).await.unwrap();
-    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-    io.read_exact(&mut payload).await.unwrap();
-    (head[3], payload)
-}
-
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const EMPTY_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
@@ -367,7 +358,7 @@ async fn http2_clients_are_told_the_limits() {
     let (addr, _server) = start(async |_| text("")).await;
     let mut io = TcpStream::connect(addr).await.unwrap();
     io.write_all(&[PREFACE, EMPTY_SETTINGS].concat()).await.unwrap();
-    let (kind, settings) = frame(&mut io).await;
+    let (kind, _, settings) = frame(&mut io).await.unwrap();
     assert_eq!(kind, 4, "SETTINGS come first");
     let value = |id: u16| {
         let found = settings.chunks(6).find(|entry| entry[..2] == id.to_be_bytes());
@@ -378,7 +369,7 @@ async fn http2_clients_are_told_the_limits() {
     assert_eq!(value(6), Some(16 << 10), "MAX_HEADER_LIST_SIZE");
     // The connection's window starts at 65 535 bytes; WINDOW_UPDATE opens it.
     let window = loop {
-        if let (8, increment) = frame(&mut io).await {
+        if let (8, _, increment) = frame(&mut io).await.unwrap() {
             break 65_535 + u32::from_be_bytes(increment.try_into().unwrap());
         }
     };
@@ -406,7 +397,7 @@ async fn streams_beyond_the_limit_are_refused() {
     for _ in 0..2 {
         let code = loop {
             let next = timeout(testkit::HANGS, frame(&mut io)).await;
-            if let (3, code) = next.expect("a stream is refused") {
+            if let (3, _, code) = next.expect("a stream is refused").unwrap() {
                 break code;
             }
         };

@@ -14,13 +14,12 @@ use hyper::{Request, Response};
 use millstream::net::TcpListener;
 use millstream::runtime::Cores;
 use millstream::server::{Limits, RequestBody, serve_cores};
-use tokio::io::AsyncReadExt;
 use tokio::sync::Semaphore;
 
 use super::half::silent;
 use super::{hello, start};
 use testkit::HANGS;
-use testkit::http::{Raw, boxed, on_both, watched};
+use testkit::http::{Raw, boxed, frame, on_both, watched};
 use testkit::serving::serve;
 
 const DATA: u8 = 0;
@@ -39,11 +38,7 @@ impl Frames {
 
     /// Returns type, flags and payload of the next frame, or `None` at the end of the connection, a reset included.
     async fn next(&mut self) -> Option<(u8, u8, Vec<u8>)> {
-        let mut head = [0; 9];
-        self.0.io.read_exact(&mut head).await.ok()?;
-        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-        self.0.io.read_exact(&mut payload).await.ok()?;
-        Some((head[3], head[4], payload))
+        frame(&mut self.0.io).await.ok()
     }
 
     async fn setting(&mut self, id: u16) -> Option<u32> {
@@ -98,11 +93,7 @@ fn a_body_is_polled_for_one_frame_beyond_the_window() {
 fn a_peer_that_answers_no_ping_is_given_up() {
     on_both(async || {
         let dropped = Arc::new(Semaphore::new(0));
-        let answer = silent(&dropped);
-        let service = tower::service_fn(move |_: Request<RequestBody>| {
-            let answer = answer();
-            async { Ok::<_, Infallible>(answer) }
-        });
+        let service = silent(&dropped);
         let limits = Limits::default().http2_ping_interval(Duration::from_millis(50));
         // Far longer than the peer needs for its answers.
         let limits = limits.http2_ping_timeout(Duration::from_secs(8));

@@ -13,6 +13,7 @@ use millstream::server::{Limits, RequestBody};
 use millstream::sse;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
+use tower::Service;
 
 use super::{start, text};
 use testkit::HANGS;
@@ -62,27 +63,26 @@ impl Drop for Guard {
 }
 
 /// A service whose bodies stall after the first frame; the semaphore gets a permit when one is dropped.
-pub(crate) fn silent(dropped: &Arc<Semaphore>) -> impl Fn() -> Answer + Clone + Send + 'static {
+pub(crate) fn silent(
+    dropped: &Arc<Semaphore>,
+) -> impl Service<Request<RequestBody>, Response = Answer, Error = Infallible, Future: Send> + Clone + Send + use<> {
     let dropped = Arc::clone(dropped);
-    move || {
+    tower::service_fn(move |_: Request<RequestBody>| {
         let guard = Guard(Arc::clone(&dropped));
         let frames = futures_util::stream::unfold((guard, true), async |(guard, first)| match first {
             true => Some((Ok::<_, Infallible>(Frame::data(Bytes::from("begun"))), (guard, false))),
             false => std::future::pending().await,
         });
-        Response::new(boxed(StreamBody::new(frames)))
-    }
+        let answer = Response::new(boxed(StreamBody::new(frames)));
+        async { Ok::<_, Infallible>(answer) }
+    })
 }
 
 #[test]
 fn the_answer_to_a_client_that_has_left_is_dropped() {
     on_both(async || {
         let dropped = Arc::new(Semaphore::new(0));
-        let answer = silent(&dropped);
-        let service = tower::service_fn(move |_: Request<RequestBody>| {
-            let answer = answer();
-            async { Ok::<_, Infallible>(answer) }
-        });
+        let service = silent(&dropped);
         let quick = Limits::default().half_close(Duration::from_millis(200));
         let off = Limits::default().half_close(Duration::ZERO);
         let never = Limits::default().half_close(Duration::MAX);
@@ -114,11 +114,7 @@ fn the_answer_to_a_client_that_has_left_is_dropped() {
 fn a_client_that_has_left_is_noticed_although_its_body_is_not_read() {
     on_both(async || {
         let dropped = Arc::new(Semaphore::new(0));
-        let answer = silent(&dropped);
-        let service = tower::service_fn(move |_: Request<RequestBody>| {
-            let answer = answer();
-            async { Ok::<_, Infallible>(answer) }
-        });
+        let service = silent(&dropped);
         let addr = start(Limits::default().half_close(Duration::from_millis(200)), service).await;
         let post = "POST / HTTP/1.1\r\nHost: mill\r\nContent-Length: 4\r\n\r\n";
         for body in ["body", "bo", "body and the start of a request"] {
