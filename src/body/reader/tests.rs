@@ -39,6 +39,7 @@ async fn read(reader: &mut Reader, mut range: Range<u64>, bytes: &[u8]) -> io::R
 }
 
 #[tokio::test]
+#[cfg_attr(portable, ignore = "reads may wait for the disk")]
 async fn a_small_file_is_one_ready_frame() {
     let (_, file, bytes) = file(SMALL as usize);
     let mut body = FileBody::new(&file, ..).unwrap();
@@ -59,6 +60,7 @@ async fn a_cached_file_is_mapped_in_frames_of_4_mib() {
 }
 
 #[tokio::test]
+#[cfg_attr(portable, ignore = "files are not mapped")]
 async fn a_cold_file_is_warmed_step_by_step_with_the_same_bytes() {
     let (std, file, bytes) = file(3 << 20);
     cool(&std);

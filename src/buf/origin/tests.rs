@@ -22,6 +22,7 @@ fn kept(bytes: &[u8]) -> Option<Kept> {
 }
 
 #[test]
+#[cfg_attr(portable, ignore = "files are not mapped")]
 fn a_slice_of_a_mapping_leads_to_its_file() {
     let f = file(100_000);
     let mapping = Mapping::new(Arc::clone(&f), 5000, 90_000).unwrap();
@@ -68,6 +69,7 @@ fn a_block_of_the_pool_is_kept_until_its_last_share() {
 }
 
 #[test]
+#[cfg_attr(portable, ignore = "files are not mapped")]
 fn keeping_and_dropping_leaves_no_granule_behind() {
     let range = map::range().unwrap();
     let f = file(10_000);

@@ -60,6 +60,7 @@ proptest! {
 
     // miri runs the test below instead: generating random steps takes it minutes.
     #[test]
+    #[cfg_attr(portable, ignore = "files are not mapped")]
     #[cfg(not(miri))]
     fn bytes_come_out_as_they_went_in(steps in steps(), slots in 1usize..8) {
         comes_out(steps, slots);
@@ -67,6 +68,7 @@ proptest! {
 }
 
 #[test]
+#[cfg_attr(portable, ignore = "files are not mapped")]
 fn bytes_of_every_kind_come_out_as_they_went_in() {
     let steps = || {
         vec![

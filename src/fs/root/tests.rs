@@ -19,6 +19,7 @@ async fn errno(root: &Root, path: &str) -> Option<i32> {
 }
 
 #[tokio::test]
+#[cfg_attr(portable, ignore = "paths are resolved by calls that may wait")]
 async fn regular_files_are_opened_and_directories_are_named() {
     let dir = tree();
     let root = Root::open_dir(dir.path()).unwrap();
@@ -32,6 +33,7 @@ async fn regular_files_are_opened_and_directories_are_named() {
 }
 
 #[tokio::test]
+#[cfg_attr(portable, ignore = "paths are resolved by calls that may wait")]
 async fn nothing_leads_out() {
     let dir = tree();
     let root = Root::open_dir(dir.path()).unwrap();
@@ -64,6 +66,7 @@ fn a_missing_directory_is_named() {
 }
 
 #[test]
+#[cfg_attr(portable, ignore = "openat2 is not used")]
 fn without_openat2_there_is_no_root() {
     const CHILD: &str = "MILLSTREAM_TEST_WITHOUT_OPENAT2";
     if std::env::var_os(CHILD).is_some() {

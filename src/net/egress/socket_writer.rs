@@ -300,10 +300,11 @@ impl SocketWriter {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
+    #[cfg(uring_net)]
     #[tokio::test]
     async fn sends_refused_by_the_ring_are_left_to_plain_calls() {
+        use super::*;
+
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let writer = SocketWriter::new(socket.into(), Handle::current(), Waker::noop().clone());
         let sent = |errno| writer.sent(&Queue::default(), Err(errno));

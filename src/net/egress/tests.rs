@@ -49,6 +49,7 @@ fn write(egress: &Arc<Egress>, slices: &[IoSlice<'_>]) -> (usize, usize) {
 }
 
 #[tokio::test]
+#[cfg_attr(portable, ignore = "files are not mapped")]
 async fn a_gathered_write_looks_up_each_slice_once() {
     let (bytes, (egress, _theirs)) = (Bytes::new(), egress());
     let slices = bytes.mixed();
@@ -57,6 +58,7 @@ async fn a_gathered_write_looks_up_each_slice_once() {
 }
 
 #[tokio::test]
+#[cfg_attr(portable, ignore = "files are not mapped")]
 async fn a_write_that_goes_through_looks_up_each_slice_once() {
     let (bytes, (egress, _theirs)) = (Bytes::new(), egress());
     egress.received(1);
@@ -70,6 +72,7 @@ async fn a_write_that_goes_through_looks_up_each_slice_once() {
 }
 
 #[tokio::test]
+#[cfg_attr(portable, ignore = "files are not mapped")]
 async fn a_write_of_many_slices_looks_up_each_once() {
     let (bytes, (egress, _theirs)) = (Bytes::new(), egress());
     for len in [1, 4, 5, 64, 65, 1000] {
@@ -82,6 +85,7 @@ async fn a_write_of_many_slices_looks_up_each_once() {
 }
 
 #[tokio::test]
+#[cfg_attr(portable, ignore = "files are not mapped")]
 async fn a_file_that_was_torn_while_its_bytes_waited_is_not_sent() {
     let (mut file, (egress, theirs)) = (tempfile::tempfile().unwrap(), egress());
     file.write_all(&[7; 100 << 10]).unwrap();

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::time::UNIX_EPOCH;
 
 use cap_fs_ext::MetadataExt as _;
 use cap_primitives::fs::Metadata;
@@ -61,11 +60,6 @@ impl Statx {
     }
 
     pub(super) fn new(found: &Metadata) -> Self {
-        let time = found.modified().ok().and_then(|time| time.into_std().duration_since(UNIX_EPOCH).ok());
-        let modified = time.map_or(StatxTimestamp::default(), |since| StatxTimestamp {
-            tv_sec: since.as_secs().cast_signed(),
-            tv_nsec: since.subsec_nanos(),
-        });
         let (device, links) = (found.dev(), found.nlink());
         let status = Self {
             stx_dev_major: (device >> 32) as u32,
@@ -73,7 +67,6 @@ impl Statx {
             stx_ino: found.ino(),
             stx_nlink: u32::try_from(links).unwrap_or(u32::MAX),
             stx_size: found.len(),
-            stx_mtime: modified,
             ..Self::default()
         };
         status.with_the_rest(found)
@@ -82,9 +75,10 @@ impl Statx {
     #[cfg(unix)]
     fn with_the_rest(self, found: &Metadata) -> Self {
         use cap_primitives::fs::MetadataExt as _;
-        let changed = StatxTimestamp { tv_sec: found.ctime(), tv_nsec: found.ctime_nsec() as u32 };
+        let time = |seconds, nanos| StatxTimestamp { tv_sec: seconds, tv_nsec: nanos as u32 };
+        let (changed, modified) = (time(found.ctime(), found.ctime_nsec()), time(found.mtime(), found.mtime_nsec()));
         let (mode, uid, gid) = (found.mode() as u16, found.uid(), found.gid());
-        Self { stx_mode: mode, stx_uid: uid, stx_gid: gid, stx_ctime: changed, ..self }
+        Self { stx_mode: mode, stx_uid: uid, stx_gid: gid, stx_ctime: changed, stx_mtime: modified, ..self }
     }
 
     /// Files have no owner by number and no bits of permission. No time of change is reported either; the time of the
@@ -98,9 +92,13 @@ impl Statx {
             () if found.is_file() => 0o100_000,
             () => 0,
         };
-        let created = found.creation_time();
-        let created =
-            StatxTimestamp { tv_sec: (created / 10_000_000) as i64, tv_nsec: (created % 10_000_000) as u32 * 100 };
-        Self { stx_mode: kind | 0o666, stx_ctime: created, ..self }
+        // Windows counts units of 100 ns from 1601.
+        let time = |units: u64| {
+            let units = units.cast_signed() - 116_444_736_000_000_000;
+            let (seconds, rest) = (units.div_euclid(10_000_000), units.rem_euclid(10_000_000));
+            StatxTimestamp { tv_sec: seconds, tv_nsec: rest as u32 * 100 }
+        };
+        let (created, modified) = (time(found.creation_time()), time(found.last_write_time()));
+        Self { stx_mode: kind | 0o666, stx_ctime: created, stx_mtime: modified, ..self }
     }
 }

@@ -6,6 +6,7 @@ use crate::net::stream::tcp::TcpStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
+#[cfg_attr(portable, ignore = "the end of the stream reaches the peer before the reset")]
 async fn a_handle_counts_both_ways_and_resets() {
     for receive in [Receive::Ready, Receive::Multishot] {
         let listener = TcpListener::builder().receive(receive).bind("127.0.0.1:0").await.unwrap();

@@ -1,6 +1,7 @@
 //! Unit tests of `options`.
 
 use super::*;
+use crate::sys::path as sys_path;
 use std::os::unix::fs::OpenOptionsExt;
 
 /// Compares every combination with the standard library: the same are refused, and the others open alike.
@@ -28,8 +29,7 @@ fn options_match_the_standard_library() {
         assert_eq!(how.is_err(), is_refused, "{ours:?}");
         let Ok(how) = how else { continue };
         prepare();
-        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-        let ours = crate::sys::path::open_blocking(rustix::fs::CWD, &name, &how);
+        let ours = sys_path::open_blocking(sys_path::CWD, &sys_path::name(&path).unwrap(), &how);
         assert_eq!(ours.as_ref().err().map(|e| e.raw_os_error()), theirs.as_ref().err().map(|e| e.raw_os_error()));
         assert_eq!(std::fs::read(&path).ok(), left, "{how:?}");
         if let (Ok(ours), Ok(theirs)) = (ours, theirs) {
@@ -42,5 +42,5 @@ fn options_match_the_standard_library() {
 fn custom_flags_do_not_change_the_access() {
     let options = OpenOptions::new().read(true);
     assert_eq!(options.custom_flags(OFlags::RDWR.bits().cast_signed()).how(), options.how());
-    assert_ne!(options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).how(), options.how());
+    assert_ne!(options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()).how(), options.how());
 }

@@ -94,6 +94,7 @@ async fn a_connection_that_rests_at_the_deadline_ends_in_order() {
 
 /// What a client has sent begins a head even before the server has read it.
 #[tokio::test(start_paused = true)]
+#[cfg_attr(portable, ignore = "the length of the receive queue is not known")]
 async fn bytes_that_the_server_has_not_read_are_no_silence_of_the_client() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     for drains in [false, true] {
