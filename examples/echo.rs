@@ -37,7 +37,7 @@ struct Options {
     /// Threads that run the service.
     #[arg(long, value_name = "N", default_value_t = cli::cpus())]
     workers: NonZeroUsize,
-    /// What ends a message.
+    /// How the end of a message is marked.
     #[arg(long, value_name = "HOW", default_value = "lines")]
     framing: Framing,
 }

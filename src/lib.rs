@@ -89,9 +89,9 @@
 //! # Other systems
 //!
 //! On macOS and Windows the crate is built without the calls that only Linux has. The interface is the same, except
-//! that Windows has no Unix sockets. What a system lacks returns neutral values or fails with `ErrorKind::Unsupported`,
-//! and [`Capabilities`] says so. Gathering remains; nothing else promises speed. `--cfg millstream_portable` chooses
-//! this build on Linux.
+//! that Windows has no Unix sockets. Features that a system lacks return neutral values or fail with
+//! `ErrorKind::Unsupported`, and [`Capabilities`] says so. Gathering remains; nothing else promises speed.
+//! `--cfg millstream_portable` chooses this build on Linux.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without some features, internal functions and re-exports are unused. With the default features, all are used.
 #![cfg_attr(
@@ -183,7 +183,7 @@ pub mod internal {
     pub use crate::server::response::{Framing, is_events, is_plain_events, takes_comments};
     #[cfg(feature = "sse")]
     pub use crate::spread::Draws;
-    /// Who the client of a request is.
+    /// The client of a request.
     #[cfg(feature = "server")]
     pub mod identity {
         pub use crate::server::accept::identity::{connection, connection_slot, peer, socket_peer};

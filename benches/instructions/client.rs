@@ -15,7 +15,7 @@ use crate::keys;
 use crate::message::{GrpcMessage, METHOD, Watch};
 use crate::servers::{HELLO, LEN, TOKEN};
 
-/// What a client asks for on each of its connections.
+/// The requests of a client on each of its connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     Hello,
@@ -43,7 +43,7 @@ pub(crate) struct Server {
 }
 
 impl Work {
-    /// What is counted: what the server does for one connection in a round.
+    /// The counted unit: the work of the server for one connection in a round.
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Hello => "request",

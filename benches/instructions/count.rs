@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::client::{Server, Work};
 use crate::keys;
 
-/// What a server does for one unit.
+/// The work of a server for one unit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Count {
     /// Instructions of user space, of all threads.

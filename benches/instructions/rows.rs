@@ -1,4 +1,4 @@
-//! What is counted: rows of two servers that do the same work.
+//! The counted rows: two servers each, which do the same work.
 
 use crate::client::Work;
 

@@ -46,7 +46,7 @@ impl Pace {
     }
 }
 
-/// What readers expect.
+/// The bytes that readers expect.
 #[derive(Clone, Copy)]
 pub(crate) enum Content<'a> {
     /// This event, again and again.

@@ -1,4 +1,4 @@
-//! What the command lines of all examples share; their options are parsed by clap. `--help` ends with status 0, a wrong
+//! The common parts of the command lines of all examples; their options are parsed by clap. `--help` ends with status 0, a wrong
 //! command line with 2, and a failure with 1.
 
 use std::num::NonZeroUsize;

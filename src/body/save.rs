@@ -156,7 +156,7 @@ impl Save {
     /// Appends to the file at the path instead of replacing it. The length of the file must be `offset`; 0 creates a
     /// missing file. Use it for resumable uploads; the caller implements the protocol.
     ///
-    /// What has arrived **stays** if the body fails, and [`SaveError::file_len`] returns where to continue. If the
+    /// Bytes that have arrived **stay** if the body fails, and [`SaveError::file_len`] returns where to continue. If the
     /// future is dropped, the last bytes that arrived may be missing: ask the file for its length. A digest mismatch
     /// removes what this save has written.
     ///

@@ -146,7 +146,7 @@ impl NewFile {
     }
 }
 
-/// The end of a file, locked against other writers of this kind. What was written stays.
+/// The end of a file, locked against other writers of this kind. Written bytes stay.
 #[derive(Debug)]
 pub(super) struct End {
     target: Target,

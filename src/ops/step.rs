@@ -29,7 +29,7 @@ pub(crate) enum StepLink {
     Hard,
 }
 
-/// What the result of an attempt on a ring means.
+/// The meaning of the result of an attempt on a ring.
 #[cfg(uring)]
 pub(super) enum StepVerdict {
     Ended(StepOutcome),

@@ -119,7 +119,7 @@ fn program(plan: &[Planned], file: &Arc<File>, alive: &Arc<AtomicUsize>) -> Prog
     program
 }
 
-/// What a program has done: the outcomes, what was read, and what is in the file.
+/// The result of a program: the outcomes, the bytes that were read, and the contents of the file.
 type Done = (Vec<StepOutcome>, Vec<Bytes>, Vec<u8>);
 
 fn done(mut program: Program, plan: &[Planned], file: &File) -> Done {

@@ -1,4 +1,4 @@
-//! Runs programs on the ring or in a blocking job. Those that may wait for a peer are [admitted](super::admit) first.
+//! Runs programs on the ring or in a blocking job. Programs that may wait for a peer are [admitted](super::admit) first.
 
 use std::io;
 use std::sync::Arc;

@@ -56,7 +56,7 @@ async fn answer(request: Request<RequestBody>, sender: mpsc::Sender<&'static str
     }
 }
 
-/// What the service tells.
+/// Messages of the service.
 pub struct Told {
     receiver: mpsc::Receiver<&'static str>,
     /// Times from the client's last call to the news.

@@ -1,4 +1,4 @@
-//! What the tests of several crates share: servers, clients, faults, counts of what is left, limits of waiting.
+//! Common parts of the tests of several crates: servers, clients, faults, counts of what is left, limits of waiting.
 
 pub mod alone;
 pub mod child;

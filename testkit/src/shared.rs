@@ -1,4 +1,4 @@
-//! What streams with logs have to do, for each kind of log: the tests of `DiskStreams` and of `RedisStreams`.
+//! Requirements of streams with logs, for each kind of log: the tests of `DiskStreams` and of `RedisStreams`.
 //!
 //! Two [`SharedStreams`] in one process are two instances. Times are real, because the logs have clocks of their own.
 

@@ -23,7 +23,7 @@ use testkit::http::{self, Flavour, on_both, watched};
 use testkit::noise;
 use testkit::serving::serve;
 
-/// What an object does besides returning its bytes.
+/// Behavior of an object besides returning its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Habits {
     /// Turns of the runtime that a read takes, by its offset.

@@ -1,4 +1,4 @@
-//! What a compressed body holds.
+//! The memory of a compressed body.
 
 use std::pin::pin;
 use std::task::Poll;

@@ -24,7 +24,7 @@ fn data(id: u64) -> String {
     format!("{id} {}", letters(id as usize * 337 % 1400))
 }
 
-/// What was recorded, with the first event of the log after each confirmed number of events.
+/// The recorded events, with the first event of the log after each confirmed number of events.
 struct Recorded {
     history: History,
     firsts: Firsts,

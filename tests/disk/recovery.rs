@@ -1,4 +1,4 @@
-//! What opening finds after a crash: torn ends, flipped bits, lost files.
+//! Damage that opening finds after a crash: torn ends, flipped bits, lost files.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a site needs beside its files: a fallback, a page for status 404, types, caching, well-known and compressed
+//! Features of a site beside its files: a fallback, a page for status 404, types, caching, well-known and compressed
 //! names. The differential test compares with tower-http's `ServeDir`.
 
 use std::time::Duration;

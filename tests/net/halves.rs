@@ -1,4 +1,4 @@
-//! What streams share with those of tokio: readiness, calls that do not wait, peeking, halves, and conversions.
+//! Behavior that streams share with those of tokio: readiness, calls that do not wait, peeking, halves, and conversions.
 
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};

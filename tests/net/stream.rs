@@ -346,7 +346,7 @@ fn a_task_without_budget_left_waits_for_a_full_socket() {
     });
 }
 
-/// Whoever reads without budget, by `try_read`, spends some for each answer: otherwise a peer that asks again and again
+/// A task that reads without budget, by `try_read`, spends some for each answer: otherwise a peer that asks again and again
 /// would keep the thread from all other tasks.
 #[tokio::test]
 async fn answers_take_of_the_budget_of_their_task() {

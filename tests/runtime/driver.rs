@@ -229,7 +229,7 @@ fn capabilities_probed_without_descriptors_are_probed_again() {
     setrlimit(Resource::Nofile, low).unwrap();
     let (sendfile, ring) = (Capabilities::get().sendfile().clone(), Capabilities::get().io_uring().clone());
     setrlimit(Resource::Nofile, limit).unwrap();
-    // What is turned off, or what the kernel lacks, has another reason, and keeps it.
+    // A capability that is turned off, or that the kernel lacks, has another reason, and keeps it.
     let now = Capabilities::get();
     for (then, now) in [(&sendfile, now.sendfile()), (&ring, now.io_uring())] {
         assert_eq!(then.to_string().contains("os error 24"), now.is_yes(), "{then}; {now}");

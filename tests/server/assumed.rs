@@ -1,4 +1,4 @@
-//! What the server assumes of hyper's HTTP/1 beyond its documentation: docs/assumptions.md.
+//! Behavior of hyper's HTTP/1 that the server assumes beyond its documentation: docs/assumptions.md.
 
 use std::convert::Infallible;
 use std::io::{self, IoSlice};

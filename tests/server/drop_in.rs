@@ -1,4 +1,4 @@
-//! One axum app under `axum::serve` and under `serve` gives the same answers to odd requests. What differs is on the page
+//! One axum app under `axum::serve` and under `serve` gives the same answers to odd requests. Differences are on the page
 //! `docs/guide/from-axum.md`.
 
 use std::net::SocketAddr;

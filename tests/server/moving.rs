@@ -69,7 +69,7 @@ impl Accept for Both {
     }
 }
 
-/// What requests wait for, how many have arrived, and the connections.
+/// The gate that requests wait for, how many have arrived, and the connections.
 #[derive(Default)]
 struct Scene {
     arrived: AtomicUsize,

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use testkit::http::{Raw, boxed, on_both, without_dates};
 use testkit::serving::serve;
 
-/// What an attacker hides behind or in another request.
+/// The request that an attacker hides behind or in another request.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: mill\r\n\r\n";
 
 /// The fields of a `POST` that no recipient may accept.

@@ -216,7 +216,7 @@ impl Served {
     }
 }
 
-/// What a client does, in order.
+/// The steps of a client, in order.
 #[derive(Clone, Debug)]
 enum Act {
     Send(String),

@@ -59,7 +59,7 @@ pub(crate) async fn live(world: Arc<World>, mut dice: Dice, number: u64) {
     let longest = world.ends_at / 200 + dice.of_any_size(10..=120_000);
     let (tags, mut reader, mut connections) = (Arc::new(Tags::new(number)), Reader::default(), 0);
     while !world.is_over() {
-        // Who has lost its events comes back soon.
+        // A client that has lost its events comes back soon.
         let pause = if reader.is_resuming() && dice.chance(70) { 3_000 } else { longest };
         sleep(Duration::from_millis(dice.of_any_size(1..=pause))).await;
         connections += 1;
@@ -173,7 +173,7 @@ impl Talk {
     /// Sends requests: their heads, and the body of the first one.
     async fn ask_all(&mut self, requests: &[Request], heads: &[u8], is_whole: bool) -> Asked {
         let (first, began) = (&requests[0], self.world.net.now());
-        // What is lost shows when the answer is read.
+        // A loss shows when the answer is read.
         let mut result = self.send(heads, is_whole).await;
         let sent = self.world.net.now();
         if first.waits && result.is_ok() {

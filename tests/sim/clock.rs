@@ -15,7 +15,7 @@ mod still {
     use libc::{CLOCK_MONOTONIC, SYS_clock_gettime, c_int, clockid_t, timespec};
 
     thread_local! {
-        /// What the clock of this thread says while it stands still.
+        /// The time of the clock of this thread while it stands still.
         static STILL: Cell<Option<(i64, i64)>> = const { Cell::new(None) };
     }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use flate2::write::GzDecoder;
 use testkit::sim::{Dice, Head};
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Plain,

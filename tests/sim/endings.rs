@@ -186,7 +186,7 @@ async fn part_behind(mut talk: Talk) {
         let quiet = talk.quiet_until();
         idle(talk, quiet).await;
     } else {
-        // What arrives later than its request begins a head: either limit ends the connection.
+        // A byte that arrives later than its request begins a head: either limit ends the connection.
         let (earliest, latest) = talk.quiet_until();
         let terms = &talk.world.terms;
         let late = earliest.saturating_sub(terms.keep_alive) + terms.head_time.min(terms.keep_alive);
@@ -291,7 +291,7 @@ async fn half_close_behind(mut talk: Talk) {
     }
 }
 
-/// A client that has ended its side of TLS has left. What had come of the answer is right, and an incomplete one looks
+/// A client that has ended its side of TLS has left. The received part of the answer is right, and an incomplete one looks
 /// incomplete.
 async fn end_of_tls(mut talk: Talk, asked: Asked) {
     if let Some(head) = talk.head_of(&asked, 200).await

@@ -115,7 +115,7 @@ impl Session {
         if asked.has_body {
             // The end of an empty body follows its head.
             asked.is_prompt = dice.chance(75) || request.body.is_empty();
-            // What is lost shows when the answer is read.
+            // A loss shows when the answer is read.
             let has_trailers = request.status == 200 && self.world.terms.streams >= 100;
             let how = (asked.is_prompt, has_trailers);
             let _ = self.upload(&mut stream, request.body.clone().into(), how, dice).await;

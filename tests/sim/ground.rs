@@ -143,7 +143,7 @@ impl Accept for Narrow {
     }
 }
 
-/// What a server gives away when it drains.
+/// The connections that a server gives away when it drains.
 #[cfg(not(portable))]
 pub(crate) type Given = (std::os::fd::OwnedFd, Option<millstream::body::MovedBody>);
 #[cfg(portable)]

@@ -27,7 +27,7 @@ const GARBAGE: &[&[u8]] = &[
     b"\x80\x2e\x01\0\x02",
 ];
 
-/// What a client does in place of a handshake.
+/// The act of a client in place of a handshake.
 #[derive(Clone, Copy, Debug)]
 enum Failure {
     /// Sends nothing.
@@ -149,7 +149,7 @@ async fn fail(mut talk: Talk, seals: &Seals) {
 
 /// Expects the end of a connection behind what is no handshake.
 async fn end_at_once(talk: &mut Talk, asked: &Asked) -> Vec<u8> {
-    // What the server has not read when it closes the socket is answered by a reset.
+    // Bytes that the server has not read when it closes the socket are answered by a reset.
     talk.sent_behind = true;
     let now = talk.world.net.now();
     talk.expect_end((0, now), Some(asked)).await

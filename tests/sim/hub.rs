@@ -182,7 +182,7 @@ impl Published {
     }
 }
 
-/// What all clients have seen of a hub, which counted at least as much.
+/// Numbers of all clients of a hub, which counted at least as much.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) events: u64,

@@ -19,7 +19,7 @@ pub(crate) const LONGEST_PIECE: u64 = 64 << 10;
 const RECORD: u64 = 17 << 10;
 const HANDSHAKE: usize = 4 << 10;
 
-/// What is known of a link. Times are in milliseconds.
+/// The known times of a link, in milliseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     /// Shortest and longest time of a segment from the client to the server, or back.

@@ -1,4 +1,4 @@
-//! What a server owes to a client, and when it may end a connection. Times are in milliseconds, at the client unless they
+//! Bytes that a server owes to a client, and when it may end a connection. Times are in milliseconds, at the client unless they
 //! are said to be at the server.
 //!
 //! A limit never takes effect early, so that each end has an earliest time, which is exact: the shortest time over the link
@@ -202,7 +202,7 @@ impl Talk {
         };
         let (now, len) = (self.now(), body.bytes.len());
         self.world.net.note(self.wire.io.link(), "answer", asked.tag);
-        // What the file has no more is zeros if it is copied. In a socket, the kernel puts zeros there to the end of a folio.
+        // Bytes that the file has no more are zeros if they are copied. In a socket, the kernel puts zeros there to the end of a folio.
         let may_be_zero = if let Torn::From(at) = asked.torn { at } else { len };
         let (kept, rest) = body.bytes.split_at(may_be_zero.min(len));
         let is_right = expected.starts_with(kept) && len <= expected.len();

@@ -1,4 +1,4 @@
-//! What a server owes to a client of HTTP/2, and when it may end a stream or the connection. Times are as in
+//! Bytes that a server owes to a client of HTTP/2, and when it may end a stream or the connection. Times are as in
 //! [`owed`](crate::owed).
 
 use h2::Reason;
@@ -57,7 +57,7 @@ impl Session {
         if may_be_refused || asked.torn != Torn::Never {
             return 0;
         }
-        // What has not arrived is not known to be HTTP/2.
+        // A preface that has not arrived is not known to be HTTP/2.
         let unknown = self.world.drained_at().filter(|_| asked.is_first).map_or(NEVER, |drained| {
             let closes = drained.max(self.accepted_at) + IDLE_IN_DRAIN;
             let arrives = self.line.is_able && asked.began + self.time_for_all() < closes;

@@ -1,4 +1,4 @@
-//! What is asked of a server behind its clients: whether all places are free, and whether hubs write to connections.
+//! Questions to a server behind its clients: whether all places are free, and whether hubs write to connections.
 
 use std::net::IpAddr;
 #[cfg(not(portable))]

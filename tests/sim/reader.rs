@@ -14,7 +14,7 @@ pub(crate) const LATE: u64 = 50;
 const AGED: u64 = 2_000;
 /// Bytes of the events in the largest ring, and more.
 const RING: usize = 500 << 10;
-/// What a stream ends with.
+/// The end of a stream.
 const RETRY: &str = "retry: 2000\n\n";
 
 /// The connection over which a client sees events.
@@ -39,7 +39,7 @@ impl View<'_> {
     }
 }
 
-/// What a client has seen of the events, in all of its connections.
+/// The events that a client has seen, in all of its connections.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     /// The number of the next event, once one has come.
@@ -161,7 +161,7 @@ impl Stream {
             }
         }
         match told {
-            // What is replayed from a log does not come to its end.
+            // The replay of a log does not come to its end.
             Some(at) if !is_slow && !self.may_be_replaying(view, at) => reader.lacks(view, &self, at),
             None if !is_slow => return view.fault("the events end"),
             _ => {}

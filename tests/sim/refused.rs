@@ -17,7 +17,7 @@ const NO_HOSTS: &[&str] =
 /// Fields without one `Host`.
 const NOT_ONE_HOST: &[&str] = &["", "Host: mill\r\nHost: mill\r\n"];
 
-/// What the hook adds to an answer of the server.
+/// The field that the hook adds to an answer of the server.
 pub(crate) fn mark(response: &mut Response<Bytes>) {
     response.headers_mut().insert("x-refused", "by the server".parse().expect("a value"));
     *response.body_mut() = Bytes::from_static(b"refused");

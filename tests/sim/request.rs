@@ -47,7 +47,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Chooses a request over HTTP/1. Those of a pipeline have no body, and their responses are complete. `most` is the
+    /// Chooses a request over HTTP/1. Requests of a pipeline have no body, and their responses are complete. `most` is the
     /// longest body.
     pub(crate) fn choose(dice: &mut Dice, tags: &Tags, is_piped: bool, most: u64) -> Self {
         let mut request = Self::of_any_version(dice, tags, if is_piped { 6 } else { 10 }, most);

@@ -188,7 +188,7 @@ impl Session {
         let mut state = self.state();
         let on_its_way = self.line.time_for(state.begun - state.done + FRAMES);
         if state.open > 0 && self.line.is_steady && state.held_since.is_none() {
-            // What is in progress here was so at the server, a moment ago.
+            // A request in progress here was so at the server, a moment ago.
             state.quiet_from = state.quiet_from.max(now.saturating_sub(on_its_way));
         } else if !self.line.is_able || now + on_its_way >= idle {
             state.goes_from = state.goes_from.min(idle + self.line.shortest);

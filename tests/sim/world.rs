@@ -244,7 +244,7 @@ async fn live(seed: u64, ground: Ground, keeps_text: bool) -> Outcome {
                 None
             }
             _ => {
-                // What moves is closed.
+                // A connection that moves is closed.
                 drop(given);
                 let busy = probe::busy(&world, &mut probes).await;
                 drain_now(&world, drains).await;

@@ -14,7 +14,7 @@ const DEVIATIONS: &str = "Known deviations";
 
 const LEVELS: &[&str] = &["MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "MAY"];
 
-/// What a user gets when an assumption does not hold, as the last cell of its row begins.
+/// The consequence for a user when an assumption does not hold, as the last cell of its row begins.
 const OUTCOMES: &[&str] = &["nothing", "slow", "late", "memory", "error", "closed", "cut", "wrong bytes", "hang"];
 
 fn root() -> &'static Path {

@@ -15,7 +15,7 @@ use crate::ways::{Job, Way};
 
 pub(crate) const CONNECTIONS: [usize; 4] = [1, 8, 64, 512];
 
-/// What millstream's best may cost against tokio, for each number of connections.
+/// The greatest allowed cost of millstream's best against tokio's, for each number of connections.
 const AGAINST_TOKIO: [f64; 4] = [1.00, 0.90, 0.88, 0.88];
 
 /// Loads a server for this long; gives the messages and the time until the last was back.
@@ -73,7 +73,7 @@ pub(crate) fn measure(options: &Options, connections: usize) -> io::Result<Secti
     })
 }
 
-/// What is asked of millstream.
+/// The bars of millstream.
 pub(crate) fn bars(sections: &[Section]) -> Vec<Bar> {
     let echoes: Vec<&Section> = sections.iter().filter(|section| section.title.starts_with("echo")).collect();
     let mut bars = Vec::new();

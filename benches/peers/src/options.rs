@@ -9,7 +9,7 @@ const USAGE: &str = "usage: peers run [--quick] [--only echo|relay|file] [--roun
   --only     one of the three jobs
   --rounds   rounds by turns, default 7; the table gives medians";
 
-/// What to do.
+/// The command.
 #[derive(Debug)]
 pub(crate) enum Command {
     Run(Options),

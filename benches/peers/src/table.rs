@@ -1,4 +1,4 @@
-//! What was measured, as a table.
+//! The measured values, as a table.
 
 use std::fmt;
 
@@ -50,7 +50,7 @@ pub(crate) struct Row {
 pub(crate) struct Section {
     pub(crate) title: String,
     pub(crate) unit: &'static str,
-    /// What the notes of the rows are.
+    /// The headings of the notes of the rows.
     pub(crate) columns: &'static [&'static str],
     pub(crate) rows: Vec<Row>,
 }

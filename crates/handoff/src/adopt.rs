@@ -16,7 +16,7 @@ use crate::log;
 use crate::queue::Queue;
 use crate::record::Record;
 
-/// What the process before gives, and the numbers of its records.
+/// The link to the process before, and the numbers of its records.
 pub(crate) struct Adoption {
     pub(crate) link: Link,
     /// The queues of the listeners, by the numbers that the process before has given them. A listener that this process
@@ -117,7 +117,7 @@ impl Adoption {
                 Ok(Some((Record::Yours, _))) => true,
                 Ok(Some((Record::Keeps, _))) => false,
                 Ok(Some((other, _))) => return Err(unexpected(&other)),
-                // The other process decides before it ends the connection, so it has died. Nobody else has these sockets.
+                // The other process decides before it ends the connection, so it has died. No other process has these sockets.
                 Ok(None) => true,
                 Err(e) if e.kind() == io::ErrorKind::ConnectionReset => true,
                 Err(e) => return Err(e),

@@ -170,7 +170,7 @@ impl Handoff {
     /// Takes the place of the hub with this `name` of the process that serves, and gives the next process this one: with its
     /// events, and with the connections of its readers, which notice nothing.
     ///
-    /// From [`ready`](Self::ready) on, this process delivers the events of both hubs. Those of the other one come first,
+    /// From [`ready`](Self::ready) on, this process delivers the events of both hubs. Events of the other one come first,
     /// so that readers continue behind the last event that they have got. A hub with a log gives only readers: the hubs
     /// of both processes read the same log. Event readers over TLS or HTTP/2, in another framing, or behind layers
     /// without [`past_layers`](millstream::sse::HubBuilder::past_layers) stay with the old process. It gets the events of this

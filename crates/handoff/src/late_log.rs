@@ -152,7 +152,7 @@ impl<L: Log> Log for HandoffLog<L> {
             // The sender is not dropped before this.
             let _ = self.0.is_ready.subscribe().wait_for(|is_ready| *is_ready).await;
             let Some(log) = self.0.opened() else { return sink.closed().await };
-            // It accepts events from this call on. Those that wait come before the first poll, at which a hub that is
+            // It accepts events from this call on. Waiting events come before the first poll, at which a hub that is
             // closed ends.
             let runs = Arc::clone(&log).run(sink);
             let has_more = self.0.append_some(&log);

@@ -1,4 +1,4 @@
-//! What a service manager is told: [sd_notify(3)](https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html).
+//! Messages to a service manager: [sd_notify(3)](https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html).
 
 use std::ffi::OsStr;
 use std::io;

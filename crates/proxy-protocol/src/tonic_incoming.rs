@@ -25,7 +25,7 @@ impl<L: Accept> ProxyListener<L> {
     /// Returns the connections as a stream, for tonic's `serve_with_incoming`. It ends after an error, which means that
     /// the listener is broken.
     ///
-    /// Requests have no [`ProxyHeader`](crate::ProxyHeader). Those of [`serve`](millstream::server::serve()) do, which
+    /// Requests have no [`ProxyHeader`](crate::ProxyHeader). Requests of [`serve`](millstream::server::serve()) do, which
     /// takes tonic's services too.
     pub fn incoming(self) -> impl Stream<Item = io::Result<ProxyStream<L::Stream>>> + Send {
         unfold(Some(self), async |listener| {

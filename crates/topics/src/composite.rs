@@ -140,7 +140,7 @@ fn encode(text: &mut Vec<u8>, part: &str) {
 }
 
 fn decode(part: &str) -> Option<String> {
-    // What `encode` would have encoded was not written by it.
+    // A part with a byte that `encode` encodes was not written by `encode`.
     let is_ours = part.bytes().all(|byte| byte == b'%' || !is_encoded(byte));
     is_ours.then(|| percent_decode_str(part).decode_utf8().ok())?.map(Into::into)
 }

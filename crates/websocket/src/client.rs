@@ -1,4 +1,4 @@
-//! What a service has of a client.
+//! A client, as its service sees it.
 
 use bytes::Bytes;
 use tokio::sync::mpsc;

@@ -13,7 +13,7 @@ const PING: &[u8] = &[0x89, 0];
 /// The first byte of a close frame.
 const CLOSE: u8 = 0x88;
 
-/// What a message has of an event.
+/// The part of an event that is a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload {
     Text,

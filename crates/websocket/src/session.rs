@@ -210,7 +210,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             Err(error) => {
                 drop(place);
                 let code = violation(&error).ok_or_else(|| io::Error::other(error))?;
-                // What follows cannot be parsed.
+                // The bytes that follow cannot be parsed.
                 self.disconnect(code)?;
                 return Ok(Poll::Ready(()));
             }

@@ -342,7 +342,7 @@ fn a_flipped_bit_in_a_file_is_an_error() {
         }
         let told = fs::read_to_string(&errors).unwrap();
         assert!(told.contains("damaged") && told.contains(path.to_str().unwrap()), "{told}");
-        // What was damaged before is not taken for good when more is added to its block.
+        // Damaged bytes are not taken for good when more is added to their block.
         assert_eq!(server.ask("POST", "/s", &[TEXT], b"more").status, 204);
         server.kill();
         file.write_all_at(&text[flipped..=flipped], flipped as u64).unwrap();

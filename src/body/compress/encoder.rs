@@ -17,7 +17,7 @@ const ZSTD_WINDOW: u32 = 17;
 /// From this level on, zstd's tables would be larger than the window needs.
 const ZSTD_LARGE: u32 = 4;
 
-/// What an encoder does with its input.
+/// How an encoder treats its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     /// Takes it, and may hold it back.
@@ -28,7 +28,7 @@ pub(super) enum Op {
     Finish,
 }
 
-/// What a step has done.
+/// The progress of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EncoderStep {
     pub(super) read: usize,

@@ -1,4 +1,4 @@
-//! What the ring does for a stream (feature `uring-net`).
+//! The ring's work for a stream (feature `uring-net`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ use crate::ring::net::ZeroCopy;
 use crate::runtime::Turn;
 use crate::sys::socket;
 
-/// What the ring does for a stream.
+/// The ring's work for a stream.
 pub(super) struct ByRing {
     /// Whether it receives. Such a stream may never need the runtime's driver.
     pub(super) receives: bool,

@@ -29,7 +29,7 @@ pub trait Seal: Send {
     fn has_room(&mut self, cx: &Context<'_>) -> bool;
 }
 
-/// What became of bytes that were sent by an [`Outlet`].
+/// The outcome of a send by an [`Outlet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sent {

@@ -10,7 +10,7 @@ use crate::sync::lock;
 /// Writes the records of a stream above to its [`Outlet`], which takes all of them.
 pub(crate) struct RecordWriter<'a> {
     below: &'a Outlet,
-    /// What became of the last ones.
+    /// The outcome of the last ones.
     pub(crate) sent: Sent,
 }
 

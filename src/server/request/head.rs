@@ -1,4 +1,4 @@
-//! What the server reads in the head of a request.
+//! The fields that the server reads in the head of a request.
 
 use http::header::{HeaderMap, HeaderValue};
 use http::{Method, Request, Version};

@@ -13,7 +13,7 @@ use http_body::{Body, Frame};
 use crate::body::attach::LayeredAttach;
 use crate::server::error::BoxError;
 
-/// What the head of an HTTP/1 request determines about the framing of its response.
+/// The facts in the head of an HTTP/1 request that determine the framing of its response.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Exchange {
     pub(in crate::server) is_1_0: bool,

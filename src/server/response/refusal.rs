@@ -1,4 +1,4 @@
-//! What the server answers itself.
+//! Responses of the server itself.
 
 use std::time::SystemTime;
 

@@ -44,7 +44,7 @@ pub(in crate::server) struct Streamed<B: Body> {
     keep_alive: bool,
     /// Whether it is not taken over.
     pub(super) stays: bool,
-    /// What the stream has not accepted of a frame. Few streams ever wait with one.
+    /// The rest of a frame that the stream has not accepted. Few streams ever have one.
     piece: Option<Box<Piece<B::Data>>>,
     /// Whether hyper was given the last frame.
     gave_last: bool,

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-/// What a layer keeps for a connection.
+/// Data that a layer keeps for a connection.
 pub(in crate::server) type Slot = OnceLock<Box<dyn Any + Send + Sync>>;
 
 /// The client of a connection.

@@ -83,7 +83,7 @@ impl Unread {
         }
     }
 
-    /// Ends a body. What is left of it is discarded.
+    /// Ends a body. The rest of it is discarded.
     pub(in crate::server) fn end(&self, part: Part, received: impl FnOnce() -> u64) {
         self.subtract((1 << 32) + u64::from(!part.is_read), received);
     }

@@ -27,7 +27,7 @@ pub trait Size {
 pub struct Append<T> {
     /// Number of this append, from 1 on.
     pub number: u64,
-    /// What is appended.
+    /// The appended item.
     pub item: T,
 }
 
@@ -199,7 +199,7 @@ impl<T: Size> Queue<T> {
 
 /// A log with a queue that its hubs empty.
 pub trait Queued {
-    /// What is appended.
+    /// The appended item.
     type Item: Size;
 
     /// Returns the queue.

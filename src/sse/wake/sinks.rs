@@ -213,7 +213,7 @@ impl Sinks {
     }
 }
 
-/// What a pass sends.
+/// The contents that a pass sends.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sse) enum News {
     Events,

@@ -11,7 +11,7 @@ use super::uring::{Refused, Setup, Uring};
 use super::{call, file, map, transfer};
 use rustix::io::Errno;
 
-/// What replaces `openat2`.
+/// The replacement of `openat2`.
 pub(super) const WITHOUT_OPENAT2: &str = "directories are not served: no other call is as safe";
 
 /// Returns name and version of the kernel.

@@ -56,7 +56,7 @@ macro_rules! flags {
     };
 }
 
-// Those of the system, so that flags of users keep their meaning.
+// The values of the system, so that flags of users keep their meaning.
 #[cfg(unix)]
 flags! { OFlags:
     RDONLY = libc::O_RDONLY;

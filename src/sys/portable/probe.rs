@@ -4,7 +4,7 @@ use std::io;
 
 use super::unsupported;
 
-/// What replaces `openat2`.
+/// The replacement of `openat2`.
 pub(super) const WITHOUT_OPENAT2: &str = "each component of a path is opened from the directory before it";
 
 /// Returns whether a probe may succeed later.

@@ -1,4 +1,4 @@
-//! Numbers of threads. What they do is not reported.
+//! Numbers of threads. Their state is not reported.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, Ordering};

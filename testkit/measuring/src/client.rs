@@ -11,7 +11,7 @@ use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The whole URL, as HTTP/2 sends it.

@@ -1,4 +1,4 @@
-//! What benches, examples and versus measure with: load generators and statistics.
+//! Measuring tools of benches, examples and versus: load generators and statistics.
 
 #[cfg(feature = "http")]
 pub mod client;

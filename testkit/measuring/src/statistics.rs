@@ -34,7 +34,7 @@ pub struct Estimate {
     pub count: usize,
 }
 
-/// What a rank interval should cover. Few values cover less: five 93.75 %, three 75 %.
+/// The wanted coverage of a rank interval. Few values cover less: five 93.75 %, three 75 %.
 const COVERAGE: f64 = 0.95;
 
 /// Fewer values decide nothing.

@@ -80,7 +80,7 @@ impl Carrier {
     }
 }
 
-/// What is known of the connection is known of the socket.
+/// The socket has the state of the connection.
 impl Deref for Carrier {
     type Target = Socket;
 

@@ -139,7 +139,7 @@ pub async fn pump(kernel: UnixStream, sim: Socket) {
             tokio::select! {
                 biased;
                 ended = &mut down => {
-                    // What the client sent before its reset is received nevertheless, as far as there is room.
+                    // Bytes that the client sent before its reset are received nevertheless, as far as there is room.
                     let _ = poll_immediate(&mut up).await;
                     // A server that closes with unread bytes resets the connection.
                     ended == Ended::CannotRead

@@ -71,7 +71,7 @@ impl Default for Profile {
     }
 }
 
-/// What arrives at a side.
+/// An arrival at a side.
 #[derive(Debug)]
 pub(super) enum Arrival {
     Bytes(Bytes),

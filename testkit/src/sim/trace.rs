@@ -1,4 +1,4 @@
-//! What happened in a simulation, as a number: two runs are the same if their numbers are.
+//! The events of a simulation, as a number: two runs are the same if their numbers are.
 
 use std::fmt::Write;
 

@@ -97,7 +97,7 @@ fn an_upload_that_is_continued_is_there_after_each_crash() {
         for durability in DURABILITIES {
             let work = |path: PathBuf, confirm: Confirm| async move {
                 let path = path.join(FILE);
-                // The first part is cut off by an error of the body. What has arrived stays, and is not confirmed.
+                // The first part is cut off by an error of the body. Bytes that have arrived stay, and are not confirmed.
                 let frames = [Ok(Frame::data(Bytes::from(new(3000)))), Err(std::io::Error::other("reset"))];
                 let broken = StreamBody::new(futures_util::stream::iter(frames));
                 let save = |offset| Save::new(&path).durability(durability).mode(0o604).continue_at(offset);

@@ -109,7 +109,7 @@ fn answers_of_the_server_are_given_fields_and_a_body() {
             response.headers_mut().insert("access-control-allow-origin", "*".parse().unwrap());
             response.headers_mut().insert("content-length", "7".parse().unwrap());
             *response.body_mut() = format!("refused: {}", response.status()).into();
-            // What frames the answer stays the server's.
+            // The fields that frame the answer stay the server's.
             *response.status_mut() = hyper::StatusCode::NO_CONTENT;
         });
         let hasty = limits.clone().head_time(Duration::from_millis(100));

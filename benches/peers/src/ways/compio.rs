@@ -18,7 +18,7 @@ use futures_util::{StreamExt, future};
 
 use super::{FILE_BUFFER, RELAY_BUFFER, ROOM};
 
-/// What a pipe is asked to hold.
+/// The wanted size of a pipe.
 const PIPE: usize = 1 << 20;
 
 /// Receive buffers that the kernel fills: at least one for each connection, because a receive that finds none fails.

@@ -41,7 +41,7 @@ impl Job {
     }
 }
 
-/// What a contender runs.
+/// The program of a contender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     /// Sends back what it receives, on every connection; does not return.
@@ -74,7 +74,7 @@ impl Way {
         self.name.starts_with("millstream")
     }
 
-    /// What went wrong with this one.
+    /// The failure of this one.
     pub(crate) fn problem(&self, error: &io::Error) -> io::Error {
         io::Error::new(error.kind(), format!("{} by {}: {error}", self.job().name(), self.name))
     }

@@ -14,7 +14,7 @@ use ::monoio::{IoUringDriver, RuntimeBuilder};
 
 use super::{FILE_BUFFER, RELAY_BUFFER, ROOM};
 
-/// What fits into a pipe; monoio does not let its size be changed, and `monoio::io::zero_copy` moves 4 KiB at a time.
+/// The size of a pipe; monoio does not let its size be changed, and `monoio::io::zero_copy` moves 4 KiB at a time.
 const PIPE: u32 = 64 << 10;
 
 /// Task work runs when the thread enters the kernel anyway, instead of interrupting it; `DEFER_TASKRUN` was no cheaper.

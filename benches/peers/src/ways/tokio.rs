@@ -43,7 +43,7 @@ pub(super) fn relay(listener: TcpListener, sink: SocketAddr) -> io::Result<()> {
     })
 }
 
-/// What is found in most proxies.
+/// The loop of most proxies.
 pub(super) fn relay_by_default(listener: TcpListener, sink: SocketAddr) -> io::Result<()> {
     relay_by(listener, sink, async |mut one, mut other| copy_bidirectional(&mut one, &mut other).await)
 }

@@ -1,4 +1,4 @@
-//! Who is told of new events: the streams that wait, by their channel.
+//! The streams that wait for new events, by their channel.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

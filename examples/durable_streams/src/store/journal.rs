@@ -279,7 +279,7 @@ impl Journal {
             next += 1;
         }
         self.durable.store(next - 1, Ordering::Release);
-        // What was sent is that it was dropped.
+        // A dropped sender wakes its receiver.
         lock(&self.waiting).retain(|(number, _)| *number >= next);
     }
 

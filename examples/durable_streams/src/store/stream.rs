@@ -231,7 +231,7 @@ impl Stream {
             }
             self.apply(&mut state.queued, append, number);
         }
-        // What is before the end is in the file. A stream that was deleted while the snapshot was made may have lost bytes.
+        // The bytes before the end are in the file. A stream that was deleted while the snapshot was made may have lost bytes.
         let (shown, closed, deleted) = (state.shown, state.queued.closed, state.queued.deleted);
         drop(state);
         if at == shown {
@@ -266,7 +266,7 @@ impl Stream {
         }
     }
 
-    /// Finds bytes between two positions, or the first of them. Those in memory are copied, a few at a time. A fork has the
+    /// Finds bytes between two positions, or the first of them. Bytes in memory are copied, a few at a time. A fork has the
     /// bytes before its base from its source.
     pub(crate) fn find(&self, at: u64, mut end: u64) -> Place {
         let mut stream = self;

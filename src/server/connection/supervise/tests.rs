@@ -8,7 +8,7 @@ use crate::net::TcpListener;
 use crate::server::limits::Limits;
 use crate::server::state::{ConnLimiter, Open, Peer};
 
-/// What became of the late head by the time at which the connection is told of it.
+/// The state of the late head when the connection is told of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Head {
     Late,

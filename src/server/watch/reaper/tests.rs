@@ -92,7 +92,7 @@ async fn a_connection_that_rests_at_the_deadline_ends_in_order() {
     assert_eq!(case.phase(Duration::from_secs(10)).await, ShutdownPhase::Abort, "a response in progress");
 }
 
-/// What a client has sent begins a head even before the server has read it.
+/// Bytes of a client begin a head even before the server has read them.
 #[tokio::test(start_paused = true)]
 #[cfg_attr(portable, ignore = "the length of the receive queue is not known")]
 async fn bytes_that_the_server_has_not_read_are_no_silence_of_the_client() {

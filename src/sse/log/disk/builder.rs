@@ -21,7 +21,7 @@ pub struct DiskBuilder {
     pub(super) queue_bytes: usize,
 }
 
-/// What is kept for reconnecting readers.
+/// The limits of the log, within which readers can reconnect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keep {
     pub(super) bytes: u64,

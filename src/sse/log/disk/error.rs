@@ -23,7 +23,7 @@ pub enum DiskError {
         path: PathBuf,
         /// Offset of the record in bytes.
         offset: u64,
-        /// What is wrong with it.
+        /// The damage.
         reason: &'static str,
     },
     /// The directory, or the segment that is written, was removed.

@@ -40,7 +40,7 @@ const KEPT: usize = 256 << 10;
 
 type Append = queue::Append<Unnumbered>;
 
-/// What a job leaves to do.
+/// The work that is left after a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
