@@ -1,12 +1,12 @@
 //! Real processes, which are killed at each of their calls.
 
 use std::io::{BufRead, BufReader, Lines, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -92,10 +92,12 @@ pub(crate) fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// An address that is free, and stays so: no other program has an address of this host.
+/// An address that is free, and stays so: no other process uses this host, and no other call returns this port. No socket
+/// looks for it: a process that another test starts at that moment would have the socket until it runs its program.
 pub(crate) fn free() -> SocketAddr {
+    static PORT: AtomicU16 = AtomicU16::new(10_000);
     let [.., high, low] = std::process::id().to_be_bytes();
-    TcpListener::bind(SocketAddr::from(([127, 77, high, low], 0))).unwrap().local_addr().unwrap()
+    SocketAddr::from(([127, 77, high, low], PORT.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// Asks, and returns the number of the process that has answered; `None` if the connection has ended.
