@@ -25,8 +25,8 @@ impl<L: Accept> ProxyListener<L> {
     /// Returns the connections as a stream, for tonic's `serve_with_incoming`. It ends after an error, which means that
     /// the listener is broken.
     ///
-    /// Requests have no [`ProxyHeader`](crate::ProxyHeader). Requests of [`serve`](millstream::server::serve()) do, which
-    /// takes tonic's services too.
+    /// Requests have no [`ProxyHeader`](crate::ProxyHeader) there. [`serve`](millstream::server::serve()) takes tonic's
+    /// services too, and gives their requests one.
     pub fn incoming(self) -> impl Stream<Item = io::Result<ProxyStream<L::Stream>>> + Send {
         unfold(Some(self), async |listener| {
             let listener = listener?;
