@@ -1,5 +1,6 @@
 //! TLS connections of a server (features `tls-ring` and `tls-aws-lc-rs`).
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use crate::net::{Rewind, TakeOver};
@@ -16,7 +17,8 @@ where
 {
     Box::pin(async move {
         // Before the end of the handshake the client cannot be answered.
-        let accepted = adapter.conn_state().unless_raised(ShutdownPhase::Nothing, tls.accept(stream)).await;
+        let handshake = pin!(tls.accept(stream));
+        let accepted = adapter.conn_state().unless_raised(ShutdownPhase::Nothing, handshake).await;
         let mut stream = match accepted {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Next::Ended(Err(error.into())),

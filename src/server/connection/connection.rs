@@ -51,8 +51,11 @@ where
     }
     Box::pin(async move {
         let conn_state = &Arc::clone(adapter.conn_state());
-        let version = unless_moved(conn_state, version(&mut stream));
-        match conn_state.unless_raised(ShutdownPhase::Nothing, version).await {
+        let first = {
+            let version = pin!(version(&mut stream));
+            conn_state.unless_raised(ShutdownPhase::Nothing, unless_moved(conn_state, version)).await
+        };
+        match first {
             Ok(Some(Ok(version))) => Next::Step(speak(version, protocols, stream, adapter)),
             Ok(Some(Err(error))) => Next::Ended(Err(error.into())),
             Ok(None) if moves(conn_state, &mut stream).await => Next::Ended(Ok(())),
@@ -85,14 +88,15 @@ where
 }
 
 /// Waits for the first bytes of a connection. Returns `None` if it moves before any has arrived.
-async fn unless_moved<T>(conn_state: &ConnState, first: impl Future<Output = T>) -> Option<T> {
-    let mut first = pin!(first);
-    poll_fn(|cx| match first.as_mut().poll(cx) {
+fn unless_moved<T>(
+    conn_state: &ConnState,
+    mut first: impl Future<Output = T> + Unpin,
+) -> impl Future<Output = Option<T>> + Unpin {
+    poll_fn(move |cx| match Pin::new(&mut first).poll(cx) {
         Poll::Ready(first) => Poll::Ready(Some(first)),
         Poll::Pending if conn_state.moves() && conn_state.received() == 0 => Poll::Ready(None),
         Poll::Pending => Poll::Pending,
     })
-    .await
 }
 
 /// Gives a connection without a request to the successor of the server. Returns `false` if it stays.
@@ -377,8 +381,11 @@ async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
         ShutdownPhase::TimedOut => {}
         ShutdownPhase::Abort => return Err(aborted()),
     }
-    let answer = async { write_last(&mut stream, &unparsed(&conn_state.limits, StatusCode::REQUEST_TIMEOUT)).await };
-    conn_state.unless_raised(ShutdownPhase::TimedOut, answer).await.map_err(|_| aborted())??;
+    let answer = unparsed(&conn_state.limits, StatusCode::REQUEST_TIMEOUT);
+    {
+        let answer = pin!(write_last(&mut stream, &answer));
+        conn_state.unless_raised(ShutdownPhase::TimedOut, answer).await.map_err(|_| aborted())??;
+    }
     linger(stream, conn_state).await;
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
 }

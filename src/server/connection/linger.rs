@@ -1,7 +1,7 @@
 //! End of a connection whose client may still be sending.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, conn_state
     if drained(conn_state).await.is_err() {
         return;
     }
-    let discard = async {
+    let discard = pin!(async {
         let end = Instant::now() + TIME;
         let (mut piece, mut left) = (vec![0; PIECE], BYTES);
         loop {
@@ -70,7 +70,7 @@ pub(super) async fn linger<I: hyper::rt::Read + Unpin>(mut stream: I, conn_state
                 _ => return,
             }
         }
-    };
+    });
     // An aborted connection was reset, which ends its reads.
     let _ = conn_state.unless_raised(ShutdownPhase::TimedOut, discard).await;
 }

@@ -2,7 +2,9 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
+use std::task::{Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
@@ -20,23 +22,32 @@ pub(in crate::server) enum Version {
     Two,
 }
 
-/// Reads until the version is known, and gives the bytes back to the stream. A stream that ends early is HTTP/1.
+/// Reads until the version is known, and gives the bytes back to the stream. A stream that ends early is HTTP/1. While the
+/// client is silent, there is no buffer.
 pub(in crate::server) async fn version<I: AsyncRead + Rewind + Unpin>(stream: &mut I) -> io::Result<Version> {
-    let mut bytes = [0; LOOK];
-    let mut buf = ReadBuf::new(&mut bytes);
-    let version = loop {
-        let before = buf.filled().len();
-        poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut buf)).await?;
-        let got = buf.filled();
-        if got.starts_with(PREFACE) {
-            break Version::Two;
+    // A part of the preface, and its length.
+    let (mut early, mut len) = ([0; PREFACE.len()], 0);
+    poll_fn(|cx| {
+        loop {
+            let mut bytes = [MaybeUninit::uninit(); LOOK];
+            let mut buf = ReadBuf::uninit(&mut bytes);
+            buf.put_slice(&early[..len]);
+            ready!(Pin::new(&mut *stream).poll_read(cx, &mut buf))?;
+            let got = buf.filled();
+            let version = if got.starts_with(PREFACE) {
+                Version::Two
+            } else if got.len() == len || !PREFACE.starts_with(got) {
+                Version::One
+            } else {
+                len = got.len();
+                early[..len].copy_from_slice(got);
+                continue;
+            };
+            stream.unread(got);
+            return Poll::Ready(Ok(version));
         }
-        if got.len() == before || !PREFACE.starts_with(got) {
-            break Version::One;
-        }
-    };
-    stream.unread(buf.filled());
-    Ok(version)
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
@@ -247,15 +247,15 @@ impl ConnState {
         self.raise(ShutdownPhase::Abort);
     }
 
-    /// Runs `work`, or returns a shutdown phase above `heard`. Only the connection's own task calls this.
-    pub(in crate::server) async fn unless_raised<F: Future>(
+    /// Runs `work`, or returns a shutdown phase above `heard`. Only the connection's own task calls this. No `async fn`,
+    /// whose future would hold `work` twice.
+    pub(in crate::server) fn unless_raised<F: Future + Unpin>(
         &self,
         heard: ShutdownPhase,
-        work: F,
-    ) -> Result<F::Output, ShutdownPhase> {
-        let mut work = pin!(work);
+        mut work: F,
+    ) -> impl Future<Output = Result<F::Output, ShutdownPhase>> {
         let mut listens = false;
-        poll_fn(|cx| {
+        poll_fn(move |cx| {
             if !listens {
                 // A task has the same waker for its whole life.
                 *lock(&self.waker) = Some(cx.waker().clone());
@@ -263,10 +263,9 @@ impl ConnState {
             }
             match self.phase() {
                 phase if phase > heard => Poll::Ready(Err(phase)),
-                _ => work.as_mut().poll(cx).map(Ok),
+                _ => Pin::new(&mut work).poll(cx).map(Ok),
             }
         })
-        .await
     }
 
     /// Records that the connection's task has ended. The connection counts until its socket is closed. Returns whether it

@@ -26,8 +26,10 @@ pub(in crate::server) struct Requests {
 }
 
 impl Requests {
+    /// Begins a request. Its head was received.
     pub(in crate::server) fn begin(&self) {
-        self.counts.fetch_add((1 << 32) + 1, Ordering::Relaxed);
+        // Release: whoever knows of the request knows its bytes.
+        self.counts.fetch_add((1 << 32) + 1, Ordering::Release);
         self.arriving.store(0, Ordering::Relaxed);
         for flag in [&self.events, &self.closing] {
             flag.store(false, Ordering::Relaxed);
@@ -43,9 +45,10 @@ impl Requests {
         self.counts.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns the number of requests so far, and the number of those whose response is not complete.
+    /// Returns the number of requests so far, and the number of those whose response is not complete. The number of received
+    /// bytes that is read next includes the heads of these requests.
     pub(in crate::server) fn counts(&self) -> (u32, u32) {
-        let counts = self.counts.load(Ordering::Relaxed);
+        let counts = self.counts.load(Ordering::Acquire);
         ((counts >> 32) as u32, counts as u32)
     }
 
@@ -125,6 +128,9 @@ impl Requests {
         self.closing.load(Ordering::Relaxed)
     }
 }
+
+#[cfg(all(test, millstream_loom))]
+mod models;
 
 #[cfg(test)]
 mod tests;

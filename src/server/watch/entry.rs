@@ -152,6 +152,9 @@ impl Entry {
     /// taken over from hyper then.
     pub(super) fn check_limits(&mut self, limits: &Limits, stage: Stage, tick: Duration) -> bool {
         let now = Instant::now();
+        // Read before the bytes, so that these include all bytes of the requests. Otherwise the bytes of a request that
+        // begins and ends meanwhile would begin a further head.
+        let requests = self.conn_state.requests.counts();
         let Some(pulse) = self.conn_state.handle.pulse() else { return false };
         let mut frees = false;
         let (held, aged) = (self.held(&pulse), self.check_age(now, limits));
@@ -170,7 +173,7 @@ impl Entry {
             handshake: conn_state.handshake(),
             ended: conn_state.has_ended(),
             phase: conn_state.phase(),
-            requests: conn_state.requests.counts(),
+            requests,
             owes: conn_state.requests.owes(),
             asked: conn_state.requests.asked(),
             passed: conn_state.requests.passed(),

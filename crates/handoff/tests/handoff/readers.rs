@@ -161,8 +161,10 @@ fn readers_get_every_event_once_and_in_order_through_many_deploys() {
         let mut moved = 0;
         for number in 2..=PROCESSES {
             sleep(Duration::from_millis(100)).await;
-            let next = Process::start(&place.path(), hub(), Duration::ZERO).await;
-            hubs.send_modify(|hubs| hubs.push((number, next.hub.clone())));
+            let hub = hub();
+            // Before the process is ready: the one before may end at once.
+            hubs.send_modify(|hubs| hubs.push((number, hub.clone())));
+            let next = Process::start(&place.path(), hub, Duration::ZERO).await;
             let (drained, given) = process.ended().await;
             assert_eq!((drained.aborted, drained.notified, drained.finished), (0, 0, 0), "{drained:?}");
             assert_eq!(given, Some(READERS));
@@ -322,8 +324,10 @@ fn readers_over_http2_return_and_miss_nothing() {
         let sender = tokio::spawn(send(0, seen, Arc::clone(&end)));
         for number in 2..=PROCESSES {
             sleep(Duration::from_millis(50)).await;
-            let next = Process::start(&place.path(), hub(), spread).await;
-            hubs.send_modify(|hubs| hubs.push((number, next.hub.clone())));
+            let hub = hub();
+            // Before the process is ready: the one before may end at once.
+            hubs.send_modify(|hubs| hubs.push((number, hub.clone())));
+            let next = Process::start(&place.path(), hub, spread).await;
             let (drained, given) = process.ended().await;
             assert_eq!((drained.aborted, given), (0, Some(1)), "{drained:?}");
             hubs.send_modify(|hubs| drop(hubs.remove(0)));

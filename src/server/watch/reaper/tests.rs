@@ -1,10 +1,15 @@
 //! When connections are told to finish by a server that drains.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use std::fmt;
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::super::trim::TRIM_AFTER;
 use super::*;
-use crate::net::{CountedIo, Handle, TcpListener};
+use crate::internal::socket::SocketFacts;
+use crate::net::{CountedIo, Handle, Leaving, TcpListener};
 use crate::server::connection::Hooks;
 use crate::server::state::{Peer, Protocol, ShutdownPhase, Wait};
 
@@ -222,5 +227,68 @@ async fn a_connection_that_rests_is_checked_less_often() {
         drop(running);
         shared.drain(Duration::ZERO);
         reaper.await.unwrap();
+    }
+}
+
+/// A socket that calls a function when the reaper first asks about it.
+#[derive(Clone, Default)]
+struct Asked(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Asked")
+    }
+}
+
+impl SocketFacts for Asked {
+    fn unacknowledged(&self) -> usize {
+        let call = lock(&self.0).take();
+        call.into_iter().for_each(|call| call());
+        0
+    }
+
+    fn unread(&self) -> usize {
+        0
+    }
+
+    fn poll_leaving(&self, _: &mut Context<'_>) -> Poll<Leaving> {
+        Poll::Pending
+    }
+
+    fn reset(&self) {}
+}
+
+/// The task of the connection runs on another thread.
+#[tokio::test(start_paused = true)]
+async fn the_bytes_of_a_request_that_ends_during_a_check_begin_no_further_head() {
+    for drains in [false, true] {
+        let (asked, (mut client, server)) = (Asked::default(), duplex(64));
+        let mut stream = CountedIo::with(server, Some(Box::new(asked.clone())));
+        let handle = stream.handle();
+        // The reaper asks whether the peer has them.
+        stream.write_all(b"sent").await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut case = Case::of(Arc::new(Mutex::new(stream)), handle);
+        let (stream, conn_state) = (Arc::clone(&case.stream), Arc::clone(&case.conn_state));
+        *lock(&asked.0) = Some(Box::new(move || {
+            let received = lock(&stream).read(&mut [0; 64]).now_or_never().expect("bytes").unwrap();
+            assert!(received > 4, "more than an empty line");
+            conn_state.requests.begin();
+            conn_state.requests.end();
+        }));
+        assert_eq!(case.phase(TICK).await, ShutdownPhase::Nothing);
+        assert!(lock(&asked.0).is_none(), "the request has ended");
+        if drains {
+            case.drain();
+        }
+        for _ in 0..2 {
+            assert_eq!(case.phase(TICK).await, ShutdownPhase::Nothing);
+        }
+        let (time, expected) = match drains {
+            true => (TICK, ShutdownPhase::Finish),
+            false => (case.limits.head_time, ShutdownPhase::Nothing),
+        };
+        assert_eq!(case.phase(time).await, expected);
+        drop(client);
     }
 }
