@@ -50,17 +50,17 @@ where
         };
     }
     Box::pin(async move {
-        let conn_state = &Arc::clone(adapter.conn_state());
+        let conn_state = Arc::clone(adapter.conn_state());
         let first = {
             let version = pin!(version(&mut stream));
-            conn_state.unless_raised(ShutdownPhase::Nothing, unless_moved(conn_state, version)).await
+            conn_state.unless_raised(ShutdownPhase::Nothing, unless_moved(&conn_state, version)).await
         };
         match first {
             Ok(Some(Ok(version))) => Next::Step(speak(version, protocols, stream, adapter)),
             Ok(Some(Err(error))) => Next::Ended(Err(error.into())),
-            Ok(None) if moves(conn_state, &mut stream).await => Next::Ended(Ok(())),
+            Ok(None) if moves(&conn_state, &mut stream).await => Next::Ended(Ok(())),
             Ok(None) => Next::Step(connection(protocols, stream, adapter)),
-            Err(phase) => Next::Ended(end_one(stream, phase, conn_state).await),
+            Err(phase) => last(end_one(stream, phase, conn_state)),
         }
     })
 }
@@ -160,25 +160,27 @@ where
     // Not with upgrades: after any request with `Upgrade`, hyper would give the stream away at the end of the
     // connection.
     let connection = protocols.one.serve_connection(stream, adapter);
+    let (begun, _) = conn_state.requests.counts();
+    // Built here, because the future would hold what is moved inside of it twice.
+    let mut by_hyper =
+        ByHyper { connection, conn_state: Arc::clone(&conn_state), begun, finishes: false, is_last: false };
     Box::pin(async move {
-        let (begun, _) = conn_state.requests.counts();
-        let mut by_hyper = ByHyper { connection, conn_state: &conn_state, begun, finishes: false, is_last: false };
         let ended = until_raised(&conn_state, ShutdownPhase::TimedOut, &mut by_hyper, |by_hyper| {
             by_hyper.finishes = true;
             // hyper writes `Connection: close` in a head that is to come.
-            by_hyper.is_last = conn_state.handover.awaits_head();
+            by_hyper.is_last = by_hyper.conn_state.handover.awaits_head();
             Pin::new(&mut by_hyper.connection).graceful_shutdown()
         })
         .await;
         let ByHyper { connection, is_last, .. } = by_hyper;
-        let ended = match ended {
-            Ok(Outcome::Switches) => return Next::Step(switch(connection.with_upgrades(), conn_state)),
+        match ended {
+            Ok(Outcome::Switches) => Next::Step(switch(connection.with_upgrades(), conn_state)),
             Ok(Outcome::TakenOver(body)) => {
                 let parts = connection.into_parts();
                 count(Counter::ResponsesTakenOver, 1);
                 let reads = conn_state.limits.half_close.is_zero();
                 let driver = BodyWriter::new(parts.io, &parts.read_buf, body, reads);
-                return Next::Step(drive(protocols, driver, parts.service, is_last));
+                Next::Step(drive(protocols, driver, parts.service, is_last))
             }
             Ok(Outcome::Hibernates) => {
                 let parts = connection.into_parts();
@@ -186,29 +188,29 @@ where
                 conn_state.mark_hibernating();
                 let mut stream = parts.io;
                 stream.unread(&parts.read_buf);
-                return Next::Step(hibernate(protocols, stream, parts.service));
+                Next::Step(hibernate(protocols, stream, parts.service))
             }
-            Ok(Outcome::Idle) => close(connection.into_parts().io, false, &conn_state).await,
             Ok(Outcome::Ended(Err(error))) if !error.is_parse() => {
                 drop(conn_state.handover.withdraw());
-                Err(error.into())
+                Next::Ended(Err(error.into()))
             }
             Ok(Outcome::Ended(ended)) => {
                 let parts = connection.into_parts();
                 drop(conn_state.handover.withdraw());
                 // hyper has not shut the sending side down if it expected an upgrade, nor after some errors.
                 let unread = ended.is_err() || conn_state.requests.has_unread() || !parts.read_buf.is_empty();
-                let closed = close(parts.io, unread, &conn_state).await;
-                ended.map_err(Into::into).and(closed)
+                last(async move {
+                    let closed = close(parts.io, unread, &conn_state).await;
+                    ended.map_err(Into::into).and(closed)
+                })
             }
             Err(phase) => {
                 let parts = connection.into_parts();
                 drop(conn_state.handover.withdraw());
                 cut(&conn_state);
-                end_one(parts.io, phase, &conn_state).await
+                last(end_one(parts.io, phase, conn_state))
             }
-        };
-        Next::Ended(ended)
+        }
     })
 }
 
@@ -249,10 +251,7 @@ where
                 Ok(stream) if end == BodyEnd::KeepsAlive && !is_last => {
                     Next::Step(hibernate(protocols, stream, adapter))
                 }
-                Ok(stream) => {
-                    let conn_state = Arc::clone(adapter.conn_state());
-                    Next::Step(Box::pin(async move { Next::Ended(close(stream, false, &conn_state).await) }))
-                }
+                Ok(stream) => last(async move { close(stream, false, adapter.conn_state()).await }),
                 Err(error) => Next::Ended(Err(error.into())),
             },
             Err(error) => {
@@ -289,12 +288,12 @@ where
 }
 
 /// hyper's connection, until it ends or its response can be taken over.
-struct ByHyper<'a, I, S>
+struct ByHyper<I, S>
 where
     S: HttpService,
 {
     connection: http1::Connection<I, Adapter<S>>,
-    conn_state: &'a ConnState,
+    conn_state: Arc<ConnState>,
     /// Number of requests when this hyper began.
     begun: u32,
     /// Whether hyper was told to finish.
@@ -305,9 +304,6 @@ where
 
 enum Outcome {
     Ended(hyper::Result<()>),
-    /// The connection should finish, and is idle. hyper would not end it: a hyper that was started after a request
-    /// waits until its own first request has ended.
-    Idle,
     TakenOver(Box<dyn Driven>),
     /// The connection has no request, and the reaper has requested hibernation, or it moves.
     Hibernates,
@@ -315,7 +311,7 @@ enum Outcome {
     Switches,
 }
 
-impl<I, S: HttpService> ByHyper<'_, I, S> {
+impl<I, S: HttpService> ByHyper<I, S> {
     /// Returns whether the connection has had requests, but this hyper has had none.
     fn is_idle(&self) -> bool {
         self.begun > 0 && self.begun == self.conn_state.requests.counts().0
@@ -333,7 +329,7 @@ impl<I, S: HttpService> ByHyper<'_, I, S> {
     }
 }
 
-impl<I, S> Future for ByHyper<'_, I, S>
+impl<I, S> Future for ByHyper<I, S>
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     S: HttpService,
@@ -341,14 +337,16 @@ where
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let conn_state = self.conn_state;
-        let hibernates = conn_state.should_hibernate();
-        match Pin::new(&mut self.connection).poll(cx) {
+        let hibernates = self.conn_state.should_hibernate();
+        let polled = Pin::new(&mut self.connection).poll(cx);
+        let conn_state = &self.conn_state;
+        match polled {
             Poll::Ready(ended) => Poll::Ready(Outcome::Ended(ended)),
             Poll::Pending if conn_state.is_switching() => Poll::Ready(Outcome::Switches),
             Poll::Pending => match conn_state.handover.take_over() {
                 Some(body) => Poll::Ready(Outcome::TakenOver(body)),
-                None if self.finishes && self.is_idle() => Poll::Ready(Outcome::Idle),
+                // hyper would not end it: a hyper that was started after a request waits for its own first one.
+                None if self.finishes && self.is_idle() => Poll::Ready(Outcome::Ended(Ok(()))),
                 None if self.rests(hibernates, cx) && conn_state.can_leave_hyper() => Poll::Ready(Outcome::Hibernates),
                 None => Poll::Pending,
             },
@@ -370,23 +368,28 @@ where
     poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await
 }
 
+/// Ends a connection in a step of its own, so that no other step has room for it.
+fn last(end: impl Future<Output = Result<(), BoxError>> + Send + 'static) -> Next {
+    Next::Step(Box::pin(async move { Next::Ended(end.await) }))
+}
+
 /// Ends an HTTP/1 connection that is not in a request.
 async fn end_one<I: hyper::rt::Read + hyper::rt::Write + Unpin>(
     mut stream: I,
     phase: ShutdownPhase,
-    conn_state: &ConnState,
+    conn_state: Arc<ConnState>,
 ) -> Result<(), BoxError> {
     match phase {
-        ShutdownPhase::Nothing | ShutdownPhase::Finish => return close(stream, false, conn_state).await,
+        ShutdownPhase::Nothing | ShutdownPhase::Finish => return close(stream, false, &conn_state).await,
         ShutdownPhase::TimedOut => {}
         ShutdownPhase::Abort => return Err(aborted()),
     }
-    let answer = unparsed(&conn_state.limits, StatusCode::REQUEST_TIMEOUT);
     {
+        let answer = unparsed(&conn_state.limits, StatusCode::REQUEST_TIMEOUT);
         let answer = pin!(write_last(&mut stream, &answer));
         conn_state.unless_raised(ShutdownPhase::TimedOut, answer).await.map_err(|_| aborted())??;
     }
-    linger(stream, conn_state).await;
+    linger(stream, &conn_state).await;
     Err(io::Error::new(io::ErrorKind::TimedOut, "the head of the request took too long").into())
 }
 

@@ -69,6 +69,34 @@ async fn no_request_is_answered_behind_a_response_that_closes() {
     assert_eq!(conn_state.requests.counts(), (1, 0));
 }
 
+/// A future that holds its arguments twice, or has room for the end of the connection, would be larger.
+#[tokio::test]
+async fn a_connection_that_waits_for_its_client_needs_little_memory() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+    let begin = async || {
+        let client = tokio::net::TcpStream::connect(listener.local_addr().expect("its address"));
+        client.await.expect("a client");
+        let (stream, _) = listener.accept().await.expect("a stream");
+        let limits = Limits::default();
+        let protocols = Arc::new(Protocols::new(&limits, &Hooks::default(), true));
+        let permit = Arc::<ConnLimiter>::default().admit(None, &limits).expect("room");
+        let conn_state = ConnState::new(Arc::new(limits), stream.handle(), Peer::default(), permit);
+        let service = tower::service_fn(|_: Request<RequestBody>| async {
+            Ok::<_, Infallible>(Response::new(http_body_util::Empty::<Bytes>::new()))
+        });
+        (protocols, stream, Adapter::new(service, conn_state))
+    };
+    let (protocols, stream, adapter) = begin().await;
+    let first = size_of_val(&*connection(protocols, stream, adapter));
+    assert!(first <= 256, "{first} bytes before the first request");
+    let (protocols, stream, adapter) = begin().await;
+    let connection = protocols.one.serve_connection(stream, adapter);
+    let of_hyper = size_of_val(&connection);
+    let parts = connection.into_parts();
+    let all = size_of_val(&*one(protocols, parts.io, parts.service));
+    assert!(all <= of_hyper + 128, "{all} bytes, of which hyper needs {of_hyper}");
+}
+
 /// The reaper does not see a moment without a request, if the client sends the next one at once.
 #[cfg(unix)]
 #[tokio::test]
