@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::super::trim::TRIM_AFTER;
 use super::*;
-use crate::internal::socket::SocketFacts;
+use crate::net::stream::SocketFacts;
 use crate::net::{CountedIo, Handle, Leaving, TcpListener};
 use crate::server::connection::Hooks;
 use crate::server::state::{Peer, Protocol, ShutdownPhase, Wait};
@@ -230,9 +230,11 @@ async fn a_connection_that_rests_is_checked_less_often() {
     }
 }
 
+type Call = Box<dyn FnOnce() + Send>;
+
 /// A socket that calls a function when the reaper first asks about it.
 #[derive(Clone, Default)]
-struct Asked(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+struct Asked(Arc<Mutex<Option<Call>>>);
 
 impl fmt::Debug for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
