@@ -312,9 +312,10 @@ enum Outcome {
 }
 
 impl<I, S: HttpService> ByHyper<I, S> {
-    /// Returns whether the connection has had requests, but this hyper has had none.
-    fn is_idle(&self) -> bool {
-        self.begun > 0 && self.begun == self.conn_state.requests.counts().0
+    /// Returns whether the connection should finish and has no request, and hyper does not end it: a hyper that was started
+    /// after a request waits until its own first one has ended.
+    fn is_done(&self) -> bool {
+        self.finishes && self.begun > 0 && self.begun == self.conn_state.requests.counts().0
     }
 
     /// Returns whether hyper is not needed until the next request. `hibernates`: it was not, before hyper has read.
@@ -345,8 +346,7 @@ where
             Poll::Pending if conn_state.is_switching() => Poll::Ready(Outcome::Switches),
             Poll::Pending => match conn_state.handover.take_over() {
                 Some(body) => Poll::Ready(Outcome::TakenOver(body)),
-                // hyper would not end it: a hyper that was started after a request waits for its own first one.
-                None if self.finishes && self.is_idle() => Poll::Ready(Outcome::Ended(Ok(()))),
+                None if self.is_done() => Poll::Ready(Outcome::Ended(Ok(()))),
                 None if self.rests(hibernates, cx) && conn_state.can_leave_hyper() => Poll::Ready(Outcome::Hibernates),
                 None => Poll::Pending,
             },

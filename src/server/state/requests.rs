@@ -28,7 +28,7 @@ pub(in crate::server) struct Requests {
 impl Requests {
     /// Begins a request. Its head was received.
     pub(in crate::server) fn begin(&self) {
-        // Release: whoever knows of the request knows its bytes.
+        // Release: a reader that sees the request sees its bytes.
         self.counts.fetch_add((1 << 32) + 1, Ordering::Release);
         self.arriving.store(0, Ordering::Relaxed);
         for flag in [&self.events, &self.closing] {
