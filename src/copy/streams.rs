@@ -99,22 +99,14 @@ impl Stream<'_> {
         cx: &mut Context<'_>,
         mut take: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        if let Self::Ours(_) | Self::OursUnix(_) = self {
-            let mut taken = 0;
-            let take = |fd: BorrowedFd<'_>| take(fd).inspect(|&n| taken = n);
-            ready!(match self {
-                Self::Ours(stream) => stream.poll_receive_with(cx, 1, take),
-                Self::OursUnix(stream) => stream.poll_receive_with(cx, 1, take),
-                _ => unreachable!("internal: not a stream of this crate"),
-            })?;
-            return Poll::Ready(Ok(taken));
-        }
         loop {
             ready!(match self {
                 Self::Tcp(stream) => stream.poll_read_ready(cx),
                 Self::Unix(stream) => stream.poll_read_ready(cx),
                 Self::Receiver(pipe) => pipe.poll_read_ready(cx),
-                Self::Sender(_) | Self::Ours(_) | Self::OursUnix(_) => unreachable!("internal: taken from a {self:?}"),
+                Self::Ours(stream) => return stream.poll_receive_with(cx, take),
+                Self::OursUnix(stream) => return stream.poll_receive_with(cx, take),
+                Self::Sender(_) => unreachable!("internal: taken from a {self:?}"),
             })?;
             match self.attempt(Interest::READABLE, &mut take) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}

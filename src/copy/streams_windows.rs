@@ -71,12 +71,7 @@ impl Stream<'_> {
     ) -> Poll<io::Result<usize>> {
         let stream = match self {
             Self::Tcp(stream) => stream,
-            Self::Ours(stream) => {
-                let mut taken = 0;
-                let take = |fd: BorrowedFd<'_>| take(fd).inspect(|&n| taken = n);
-                ready!(stream.poll_receive_with(cx, 1, take))?;
-                return Poll::Ready(Ok(taken));
-            }
+            Self::Ours(stream) => return stream.poll_receive_with(cx, take),
         };
         loop {
             ready!(stream.poll_read_ready(cx))?;

@@ -80,11 +80,9 @@ impl Egress {
 
     /// Returns the failure for a reader at the end of the stream: for instance a reset, which the kernel reports only
     /// once, and has reported to the flusher. A peer that takes no more bytes may have ended normally.
-    #[inline]
+    ///
+    /// Always takes the lock: the flusher may have the error from the kernel and not have recorded it yet.
     pub(in crate::net) fn check_end(&self) -> io::Result<()> {
-        if !self.failed.load(Ordering::Relaxed) {
-            return Ok(());
-        }
         let mut state = self.state();
         match state.failure {
             Some(SendFailure::Errno(errno)) if errno != Errno::PIPE => self.report(&mut state),

@@ -6,6 +6,8 @@ use super::super::pace::{Grant, SharedPace};
 use super::*;
 use crate::buf::origin::{LOOKUPS, Mapping};
 use crate::buf::pool::lease_block;
+use crate::net::egress::socket_writer::SendFailure;
+use crate::sys::errno::Errno;
 
 /// Bytes of unknown origin, of pool memory and of a file.
 struct Bytes {
@@ -155,4 +157,20 @@ async fn a_stream_that_never_waits_expects_nothing() {
         assert_eq!(egress.queued(), 0);
     }
     assert!(!egress.expects_single.load(Ordering::Relaxed));
+}
+
+/// The kernel returns an error of a socket once. Here the flusher has it, and has not recorded it yet.
+#[tokio::test]
+async fn a_reader_at_the_end_gets_an_error_that_is_recorded_later() {
+    let (egress, _theirs) = egress();
+    let mut state = egress.state();
+    let (send, checked) = std::sync::mpsc::sync_channel(1);
+    let reader = Arc::clone(&egress);
+    let reader = std::thread::spawn(move || send.send(reader.check_end()));
+    let early = checked.recv_timeout(Duration::from_millis(100));
+    assert!(early.is_err(), "the reader did not wait: {early:?}");
+    egress.fail(&mut state, SendFailure::Errno(Errno::CONNRESET));
+    drop(state);
+    assert_eq!(checked.recv().unwrap().unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    reader.join().unwrap().unwrap();
 }

@@ -239,15 +239,21 @@ macro_rules! stream {
                 self.stream.receives_ahead()
             }
 
-            /// Calls `receive` to take at most `room` bytes from the socket, and is ready once some were received.
-            /// `receive` must not block. With a `room` of 1 a short read does not mean that the socket is empty.
+            /// Calls `receive` once bytes may have arrived. Returns their number; 0 means the end of the stream.
+            /// `receive` must not block.
             pub(crate) fn poll_receive_with(
                 &self,
                 cx: &mut std::task::Context<'_>,
-                room: usize,
-                receive: impl FnMut(crate::sys::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
-            ) -> std::task::Poll<std::io::Result<()>> {
-                $crate::net::stream::recv_buf::poll_plain(&self.stream.egress, Some(cx), room, receive)
+                mut receive: impl FnMut(crate::sys::fd::BorrowedFd<'_>) -> std::io::Result<usize>,
+            ) -> std::task::Poll<std::io::Result<usize>> {
+                let mut received = 0;
+                let receive = |fd: crate::sys::fd::BorrowedFd<'_>| receive(fd).inspect(|&n| received = n);
+                // With a room of 1 a short read does not mean that the socket is empty.
+                std::task::ready!($crate::net::stream::recv_buf::poll_plain(&self.stream.egress, Some(cx), 1, receive))?;
+                if received == 0 {
+                    self.stream.egress.check_end()?;
+                }
+                std::task::Poll::Ready(Ok(received))
             }
 
             pub(crate) fn poll_send_with(

@@ -1,11 +1,17 @@
 //! Unit tests of `stream`.
 
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::task::Context;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 use crate::net::listen::TcpListener;
 use crate::net::stream::tcp::TcpStream;
+use crate::runtime::Flush;
+use crate::sys::receive::receive;
 
 /// Returns a connection with a small receive buffer and `bytes` unsent bytes, some of them in the stream's queue.
 async fn loaded(bytes: usize) -> (TcpStream, tokio::net::TcpStream) {
@@ -40,4 +46,30 @@ async fn a_dropped_stream_is_kept_for_a_slow_reader() {
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
     assert_eq!(got, BYTES);
+}
+
+/// `splice` receives so. The kernel returns a reset once, here to the flusher.
+#[tokio::test]
+async fn a_caller_that_receives_the_end_gets_the_error_that_the_flusher_got() {
+    let (mut stream, client) = loaded(0).await;
+    for _ in 0..2 {
+        stream.write_all(b"bytes that wait").await.unwrap();
+    }
+    let queued = stream.queued();
+    client.set_zero_linger().unwrap();
+    drop(client);
+    stream.stream.egress.io().unwrap().readable().await.unwrap().retain_ready();
+    Arc::clone(&stream.stream.egress).flush();
+    assert!(queued > 0 && stream.queued() == 0, "{queued} bytes, which the flusher tried to send");
+    let mut ended = 0;
+    let mut take = |cx: &mut Context<'_>| {
+        stream.poll_receive_with(cx, |fd| {
+            ended += 1;
+            receive(fd, &mut ReadBuf::new(&mut [0; 10]))
+        })
+    };
+    let error = poll_fn(&mut take).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert_eq!(poll_fn(&mut take).await.unwrap(), 0, "an error is returned once");
+    assert_eq!(ended, 2, "the kernel returned the end both times");
 }
