@@ -58,7 +58,7 @@ async fn a_caller_that_receives_the_end_gets_the_error_that_the_flusher_got() {
     let queued = stream.queued();
     client.set_zero_linger().unwrap();
     drop(client);
-    stream.stream.egress.io().unwrap().readable().await.unwrap().retain_ready();
+    stream.readable().await.unwrap();
     Arc::clone(&stream.stream.egress).flush();
     assert!(queued > 0 && stream.queued() == 0, "{queued} bytes, which the flusher tried to send");
     let mut ended = 0;
