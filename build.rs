@@ -4,23 +4,19 @@
 //! |---|---|
 //! | `portable` | without calls that only Linux has: on other systems, and where `--cfg millstream_portable` asks for it |
 //! | `uring` | io_uring: the feature `fs`, on Linux only |
-//! | `uring_net` | io_uring on sockets: `uring` with the feature `uring-net` |
 //! | `tls` | one of the features `tls-ring` and `tls-aws-lc-rs` |
 
 use std::env::var_os;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-check-cfg=cfg(portable, uring, uring_net, tls)");
+    println!("cargo::rustc-check-cfg=cfg(portable, uring, tls)");
     let is_linux = var_os("CARGO_CFG_TARGET_OS").is_some_and(|os| os == "linux");
     let is_portable = !is_linux || var_os("CARGO_CFG_MILLSTREAM_PORTABLE").is_some();
     if is_portable {
         println!("cargo::rustc-cfg=portable");
     } else if var_os("CARGO_FEATURE_FS").is_some() {
         println!("cargo::rustc-cfg=uring");
-        if var_os("CARGO_FEATURE_URING_NET").is_some() {
-            println!("cargo::rustc-cfg=uring_net");
-        }
     }
     if ["RING", "AWS_LC_RS"].iter().any(|by| var_os(format!("CARGO_FEATURE_TLS_{by}")).is_some()) {
         println!("cargo::rustc-cfg=tls");

@@ -58,14 +58,12 @@
 //! | `tls-aws-lc-rs` | | the same by AWS-LC, which is faster and takes longer to build |
 //! | `tonic-014` | | the streams implement `Connected` of tonic 0.14; `net::Incoming` |
 //! | `tracing` | | events for operators, and spans of connections and requests |
-//! | `uring-net` | | sockets by io_uring where it is asked for: `net::Receive`, `SendStrategy::Uring`, `zero_copy`; it saves memory or calls, and wins CPU time on no machine measured; implies `fs` |
 //!
 //! # How it works
 //!
 //! ```text
 //!  Body ──frames──▶ hyper ──IoSlice──▶ net::TcpStream ──▶ send queue ──▶ flusher (end of this turn) ──▶ kernel
 //!  file · batch · yours                recognises origins  segments                                sendmsg | sendfile
-//!                                                                                                 | io_uring
 //! ```
 //!
 //! * **Gathering.** A *turn* is the time between two waits of a runtime thread. The first write after a read is sent at

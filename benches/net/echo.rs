@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use measuring::closed_loop::{ClosedLoop, LEN};
 use millstream::metrics::Snapshot;
-use millstream::net::{self, Receive};
-use millstream::runtime::{DriverBuilder, Io};
+use millstream::net;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::common::contest::{Case, Contender, Run, Spent};
@@ -36,9 +35,8 @@ async fn tokio(listener: TcpListener) -> io::Result<()> {
     }
 }
 
-async fn ours(listener: TcpListener, io: Io, receive: Receive) -> io::Result<()> {
-    DriverBuilder::new().io(io).install()?;
-    let listener = net::TcpListener::builder().receive(receive).from_std(listener)?;
+async fn ours(listener: TcpListener) -> io::Result<()> {
+    let listener = net::TcpListener::from_std(listener)?;
     loop {
         tokio::spawn(echo(listener.accept().await?.0));
     }
@@ -51,14 +49,12 @@ struct Echo {
     connections: usize,
     messages: u64,
     writes: u64,
-    ring_sends: u64,
-    enters: u64,
 }
 
 impl Echo {
     fn new(server: Server, connections: usize) -> Self {
         let load = ClosedLoop::new(connect(server.addr, connections)).unwrap();
-        Self { load, _server: server, connections, messages: 0, writes: 0, ring_sends: 0, enters: 0 }
+        Self { load, _server: server, connections, messages: 0, writes: 0 }
     }
 }
 
@@ -70,20 +66,15 @@ impl Run for Echo {
         let counts = Snapshot::now().since(&counts);
         self.messages += messages;
         self.writes += counts.writes;
-        self.ring_sends += counts.ring_sends;
-        self.enters += counts.ring_enters;
         Spent { wall: start.elapsed(), cpu: cpu_of_others().saturating_sub(cpu) }
     }
 
-    /// Returns, per message, the send calls and the `io_uring_enter` calls. Sends by io_uring are not calls. The server
-    /// runs while it is counted, so there may be one more of them than writes.
+    /// Returns the send calls per message.
     fn note(&mut self) -> String {
         if self.writes == 0 {
             return String::new();
         }
-        let each = |calls: u64| calls as f64 / self.messages as f64;
-        let sends = each(self.writes.saturating_sub(self.ring_sends));
-        format!("calls/message: {sends:.3} that send, {:.3} into a ring", each(self.enters))
+        format!("calls/message: {:.3} that send", self.writes as f64 / self.messages as f64)
     }
 }
 
@@ -91,13 +82,7 @@ pub(crate) fn run(suite: &mut Suite) {
     for connections in [1, 8, 64, 512] {
         let title = format!("echo {LEN} B, {connections} connections");
         suite.run(&Case::new(&title, "CPU us/message", connections as u64), || {
-            let way = |io, receive| Server::start(move |listener| ours(listener, io, receive));
-            let servers = [
-                ("millstream, ready", way(Io::Auto, Receive::Ready)),
-                ("millstream, no ring", way(Io::Epoll, Receive::Ready)),
-                ("millstream, multishot", way(Io::Auto, Receive::Multishot)),
-                ("tokio", Server::start(tokio)),
-            ];
+            let servers = [("millstream", Server::start(ours)), ("tokio", Server::start(tokio))];
             let contender = |(name, server)| Contender { name, run: Box::new(Echo::new(server, connections)) };
             servers.map(contender).into()
         });

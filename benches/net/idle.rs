@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-use millstream::net::{self, Receive};
+use millstream::net;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::common::contest::{Case, Measured};
@@ -17,10 +17,7 @@ use crate::common::{connect, listener, more_files, runtime};
 /// Selects the child; neither cargo nor criterion uses this option.
 const CHILD: &str = "--idle-child";
 
-/// Maximum bytes for each connection with an armed multishot receive.
-const MOST: f64 = 4096.0;
-
-const WAYS: [&str; 3] = ["millstream, ready", "millstream, multishot", "tokio"];
+const WAYS: [&str; 2] = ["millstream", "tokio"];
 
 /// Task of a child process.
 pub(crate) struct Child {
@@ -51,8 +48,7 @@ impl Child {
         let grown = runtime().block_on(async {
             match &*self.way {
                 "tokio" => self.tokio(listener).await,
-                "millstream, multishot" => self.ours(listener, Receive::Multishot).await,
-                _ => self.ours(listener, Receive::Ready).await,
+                _ => self.ours(listener).await,
             }
         });
         println!("{}", grown.unwrap());
@@ -71,8 +67,8 @@ impl Child {
         Ok(settled().await.saturating_sub(before))
     }
 
-    async fn ours(&self, listener: TcpListener, receive: Receive) -> io::Result<u64> {
-        let listener = net::TcpListener::builder().receive(receive).from_std(listener)?;
+    async fn ours(&self, listener: TcpListener) -> io::Result<u64> {
+        let listener = net::TcpListener::from_std(listener)?;
         tokio::spawn(wait(listener.accept().await?.0));
         let before = settled().await;
         for _ in 1..self.connections {
@@ -118,12 +114,6 @@ pub(crate) fn run(suite: &mut Suite) {
     let mut measured = WAYS.map(|way| Measured { name: way.to_owned(), ..Measured::default() });
     for _ in 0..options().pick(1, 1, 3) {
         measured.iter_mut().for_each(|measured| measured.cpu.push(measure(&measured.name, connections)));
-    }
-    for measured in &mut measured {
-        if measured.name.contains("multishot") {
-            let is_met = measured.cpu.iter().all(|&bytes| bytes <= MOST);
-            measured.note = format!("at most {MOST}: {}", if is_met { "met" } else { "MISSED" });
-        }
     }
     suite.record(&Case::new(&title, "bytes each", 1), measured.into());
 }

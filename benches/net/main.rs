@@ -9,8 +9,8 @@
 //! | `websockets` | messages for 1000 WebSockets, by axum | tokio's listener |
 //!
 //! The servers of `echo` and `websockets` are current-thread runtimes, each on its own thread and CPU; the load is this program's main
-//! thread, the same for all, and compares every byte. CPU time is that of all threads but the main one, including the
-//! kernel's io_uring workers. A server is idle while another one is measured. Other runtimes are in `benches/peers`.
+//! thread, the same for all, and compares every byte. CPU time is that of all threads but the main one. A server is idle
+//! while another one is measured. Other runtimes are in `benches/peers`.
 
 #[path = "../common/mod.rs"]
 mod common;

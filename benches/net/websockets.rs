@@ -24,7 +24,6 @@ use http::{Request, Response};
 use http_body_util::Empty;
 use millstream::metrics::Snapshot;
 use millstream::net;
-use millstream::runtime::{DriverBuilder, Io};
 use millstream::server::RequestBody;
 use millstream::sse::{Event, Hub, Raw};
 use millstream_websocket::WebSocketHub;
@@ -104,7 +103,7 @@ impl Listener for Plain {
 #[derive(Clone, Copy)]
 enum Way {
     /// `axum::serve` on our listener.
-    Ours(Io),
+    Ours,
     /// Our server.
     Served,
     /// `axum::serve` on tokio's listener.
@@ -150,10 +149,7 @@ async fn serve_hub(
 
 async fn serve(listener: TcpListener, way: Way, service: Router, calls: Arc<AtomicU64>) -> io::Result<()> {
     match way {
-        Way::Ours(io) => {
-            DriverBuilder::new().io(io).install()?;
-            axum::serve(net::TcpListener::from_std(listener)?, service).await
-        }
+        Way::Ours => axum::serve(net::TcpListener::from_std(listener)?, service).await,
         Way::Served => millstream::server::serve(net::TcpListener::from_std(listener)?, service).await,
         Way::Tokio => {
             let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -173,17 +169,9 @@ struct Chat {
     /// Calls of tokio's streams.
     calls: Arc<AtomicU64>,
     way: Way,
-    spent: Calls,
+    /// Calls that have sent bytes.
+    sends: u64,
     messages: u64,
-}
-
-/// The calls of the server in use. Each field is read and subtracted on its own: the server runs meanwhile, so only
-/// these grow without fail, and not what they leave of each other.
-#[derive(Clone, Copy, Default)]
-struct Calls {
-    writes: u64,
-    ring_sends: u64,
-    enters: u64,
 }
 
 impl Chat {
@@ -211,7 +199,7 @@ impl Chat {
             let status = if let Way::Responses = way { "200" } else { "101" };
             assert!(head.starts_with(format!("HTTP/1.1 {status} ").as_bytes()), "{}", head.escape_ascii());
         }
-        Self { sockets, turns, _server: server, each, number: 0, calls, way, spent: Calls::default(), messages: 0 }
+        Self { sockets, turns, _server: server, each, number: 0, calls, way, sends: 0, messages: 0 }
     }
 
     /// Returns the bytes of the next turn.
@@ -226,12 +214,11 @@ impl Chat {
     }
 
     /// Returns the calls so far. Ours are those of the process: only one server is in use at a time.
-    fn calls(&self) -> Calls {
-        if let Way::Tokio = self.way {
-            return Calls { writes: self.calls.load(Ordering::Relaxed), ..Calls::default() };
+    fn calls(&self) -> u64 {
+        match self.way {
+            Way::Tokio => self.calls.load(Ordering::Relaxed),
+            _ => Snapshot::now().writes,
         }
-        let counts = Snapshot::now();
-        Calls { writes: counts.writes, ring_sends: counts.ring_sends, enters: counts.ring_enters }
     }
 }
 
@@ -249,32 +236,25 @@ impl Run for Chat {
             }
             self.number += self.each;
         }
-        let after = self.calls();
-        self.spent.writes += after.writes - before.writes;
-        self.spent.ring_sends += after.ring_sends - before.ring_sends;
-        self.spent.enters += after.enters - before.enters;
+        self.sends += self.calls() - before;
         self.messages += turns * self.each * self.sockets.len() as u64;
         Spent { wall: start.elapsed(), cpu: cpu_of_others().saturating_sub(cpu) }
     }
 
-    /// Returns, per message, the send calls and the `io_uring_enter` calls. Sends by io_uring are not calls.
+    /// Returns the send calls per message.
     fn note(&mut self) -> String {
-        let each = |calls: u64| calls as f64 / self.messages as f64;
-        let Calls { writes, ring_sends, enters } = self.spent;
-        let sent = writes.saturating_sub(ring_sends);
-        format!("calls/message: {:.3} that send, {:.3} into a ring", each(sent), each(enters))
+        format!("calls/message: {:.3} that send", self.sends as f64 / self.messages as f64)
     }
 }
 
 pub(crate) fn run(suite: &mut Suite) {
-    // Six contenders, with both ends of their sockets in this process.
+    // Five contenders, with both ends of their sockets in this process.
     let sockets = if options().test { 8 } else { 1000.min(more_files() / 14) };
     for each in [1, 8] {
         let title = format!("websockets, {sockets} of them, {each} messages a turn");
         suite.run(&Case::new(&title, "CPU us/message", sockets * each), || {
             let ways = [
-                ("millstream", Way::Ours(Io::Epoll)),
-                ("millstream, ring", Way::Ours(Io::Uring)),
+                ("millstream", Way::Ours),
                 ("millstream, server", Way::Served),
                 ("tokio", Way::Tokio),
                 ("hub", Way::Hub),

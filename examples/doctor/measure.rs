@@ -99,7 +99,7 @@ impl Samples {
 /// Measures on this link, for about this time, and prints the tables.
 pub(crate) fn run(link: &Link, time: Duration) -> Result<(), Error> {
     // All paths of all rows below, and a turn to warm up.
-    let slices = (3 + SIZES.len() * 5 + 2 * 2 + 3 * 4 + 4 * 3) * (ROUNDS + 1);
+    let slices = (3 + SIZES.len() * 5 + 2 * 2 + 3 * 2 + 4 * 3) * (ROUNDS + 1);
     let slice = time / slices as u32;
     let mut lost = Vec::new();
     print("Calls, microseconds", &[calls(slice)?], &mut Vec::new());
@@ -309,8 +309,8 @@ pub(crate) async fn send_file(stream: &mut (impl AsyncWrite + Unpin), file: &Fil
 
 /// A message for each of many streams, all due in one turn.
 fn sends(link: &Link, streams: usize, slice: Duration) -> Result<Row, Error> {
-    let path = |name, io, strategy| -> Result<Path<'_>, Error> {
-        let runtime = runtime(io)?;
+    let path = |name, strategy| -> Result<Path<'_>, Error> {
+        let runtime = runtime(Io::Auto)?;
         let mut all = runtime.block_on(async {
             (0..streams)
                 .map(|_| {
@@ -339,13 +339,7 @@ fn sends(link: &Link, streams: usize, slice: Duration) -> Result<Row, Error> {
         };
         Ok(Path { name, ours: true, run: Box::new(run) })
     };
-    let strategy = |io| match io {
-        Io::Uring => SendStrategy::Uring,
-        Io::Epoll => SendStrategy::Epoll,
-        _ => SendStrategy::Auto,
-    };
-    let paths = drivers("ring", "calls").into_iter().map(|(name, io)| path(name, io, strategy(io)));
-    let paths = paths.chain([path("not gathered", Io::Auto, SendStrategy::NoCork)]).collect::<Result<_, _>>()?;
+    let paths = vec![path("auto", SendStrategy::Auto)?, path("not gathered", SendStrategy::NoCork)?];
     Row::measure(format!("{streams} at once"), slice, paths)
 }
 

@@ -135,8 +135,7 @@ async fn sample_for_ever(live: &Hub) {
 
 /// Returns a sample; a value is `null` where it cannot be computed.
 fn sample(lately: &Snapshot, requests: &Requests) -> Value {
-    // Sends by io_uring share one `io_uring_enter` call, which is counted separately.
-    let calls = lately.writes.saturating_sub(lately.ring_sends) + lately.reads + lately.ring_enters;
+    let calls = lately.writes + lately.reads + lately.ring_enters;
     let share = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64);
     // Lower and upper bound; the last bucket has no upper bound.
     let p99 =
@@ -151,7 +150,6 @@ fn sample(lately: &Snapshot, requests: &Requests) -> Value {
         "calls": share(calls, lately.requests),
         "queued": lately.queued_bytes,
         "sendfile": share(lately.bytes_by_sendfile, lately.bytes_written),
-        "ring": share(lately.bytes_by_ring, lately.bytes_written),
         "gap": p99(requests.frame_gap),
         "head": requests.all(|responses| &responses.time_to_head).and_then(p99),
         "hits": share(lately.pool_hits, lately.pool_hits + lately.pool_misses),
@@ -204,7 +202,7 @@ mod tests {
         );
         let mut lately = Snapshot::now();
         (lately.writes, lately.frames, lately.requests, lately.reads) = (4, 10, 2, 4);
-        (lately.bytes_written, lately.bytes_by_sendfile, lately.ring_sends, lately.ring_enters) = (100, 25, 0, 0);
+        (lately.bytes_written, lately.bytes_by_sendfile, lately.ring_enters) = (100, 25, 0);
         lately.elapsed = PERIOD;
         let value = sample(&lately, &nothing);
         assert_eq!((&value["frames"], &value["calls"], &value["sendfile"]), (&json!(2.5), &json!(4.0), &json!(0.25)));

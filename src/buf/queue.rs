@@ -83,14 +83,6 @@ impl Segment {
         }
     }
 
-    #[cfg(uring_net)]
-    fn held(&self) -> Option<&Kept> {
-        match self {
-            Self::Held(kept, _) => Some(kept),
-            _ => None,
-        }
-    }
-
     fn pin(&mut self) -> Option<&mut Pin> {
         match self {
             Self::Held(_, pin) | Self::Given(_, pin) => Some(pin),
@@ -313,44 +305,6 @@ impl Queue {
             Segment::Given(bytes, _) => is_torn(bytes),
             Segment::Held(kept, _) | Segment::File(kept) => kept.is_torn(),
         })
-    }
-
-    #[cfg(uring_net)]
-    /// Passes at most `limit` pieces of memory at the front to `piece`. Returns whether more bytes follow.
-    pub(crate) fn for_front(&self, limit: usize, mut piece: impl FnMut(&[u8])) -> bool {
-        self.memory(true).take(limit).map(|segment| piece(segment.bytes())).count() < self.segments.len()
-    }
-
-    #[cfg(uring_net)]
-    pub(crate) fn is_file_next(&self) -> bool {
-        matches!(self.segments.front(), Some(Segment::File(_)))
-    }
-
-    #[cfg(uring_net)]
-    pub(crate) fn append(&mut self, mut other: Self) {
-        self.segments.append(&mut other.segments);
-        self.len += std::mem::take(&mut other.len);
-        self.pinned += std::mem::take(&mut other.pinned);
-        self.accounted += std::mem::take(&mut other.accounted);
-    }
-
-    #[cfg(uring_net)]
-    /// Returns the first run of shared memory of at least `min` bytes among the first `limit` pieces, and the number of
-    /// pieces before it.
-    pub(crate) fn kept_run(&self, min: usize, limit: usize) -> Option<(usize, Vec<Kept>)> {
-        let pieces = self.segments.len().min(limit);
-        let is_kept = |n: &usize| self.segments[*n].held().is_some();
-        let mut before = 0;
-        while before < pieces {
-            before = (before..pieces).find(is_kept)?;
-            let end = (before..pieces).find(|n| !is_kept(n)).unwrap_or(pieces);
-            let run = self.segments.range(before..end).filter_map(Segment::held);
-            if run.clone().map(|kept| kept.as_ref().len()).sum::<usize>() >= min {
-                return Some((before, run.cloned().collect()));
-            }
-            before = end;
-        }
-        None
     }
 
     /// Drops all bytes and returns their number.

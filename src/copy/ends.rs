@@ -53,11 +53,10 @@ impl<T: 'static> Known for T {
 }
 
 impl End<'_> {
-    /// Returns the end as a source. A stream for which the kernel receives ahead is not a source: its bytes cannot be
-    /// taken from the socket.
+    /// Returns the end as a source. A stream with bytes that were given back is not a source: they are not in the socket.
     pub(super) fn into_source(self) -> Self {
         match self {
-            Self::Stream(stream) if stream.receives_ahead() => Self::Other,
+            Self::Stream(stream) if stream.has_received_ahead() => Self::Other,
             end => end,
         }
     }

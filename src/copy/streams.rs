@@ -48,10 +48,10 @@ impl<'a> Stream<'a> {
 
 impl Stream<'_> {
     /// Returns whether other callers may not receive from it.
-    pub(super) fn receives_ahead(&self) -> bool {
+    pub(super) fn has_received_ahead(&self) -> bool {
         match self {
-            Self::Ours(stream) => stream.receives_ahead(),
-            Self::OursUnix(stream) => stream.receives_ahead(),
+            Self::Ours(stream) => stream.has_received_ahead(),
+            Self::OursUnix(stream) => stream.has_received_ahead(),
             _ => false,
         }
     }

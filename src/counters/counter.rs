@@ -44,8 +44,6 @@ macro_rules! for_all { ($call:ident) => { $call! {
     BytesWritten => bytes_written,
     /// The part of `bytes_written` sent by `sendfile`, without a copy through this process.
     BytesBySendfile => bytes_by_sendfile,
-    /// The part of `bytes_written` sent through io_uring, in batches with other streams.
-    BytesByRing => bytes_by_ring,
     /// Writes that were queued to be sent later in one call.
     Gathered => gathered,
     /// Bytes copied into send queues.
@@ -70,10 +68,6 @@ macro_rules! for_all { ($call:ident) => { $call! {
     DroppedFlushes => dropped_flushes,
     /// Flushes of queued bytes because a copy sends after them.
     CopyFlushes => copy_flushes,
-    /// Sends through io_uring, in batches with other streams. Part of `writes`.
-    RingSends => ring_sends,
-    /// Zero-copy sends for which the kernel reported a copy. The stream uses plain sends from then on.
-    ZeroCopyCopied => zero_copy_copied,
     /// Calls for which the socket accepted less than was offered.
     PartialWrites => partial_writes,
     /// Calls for which the socket accepted nothing.
@@ -124,7 +118,6 @@ macro_rules! for_all { ($call:ident) => { $call! {
     TlsHandshakes => tls_handshakes,
     /// TLS handshakes that resumed a session by a ticket.
     TlsResumed => tls_resumed,
-    /// TLS connections whose keys were handed to the kernel, which encrypts what is sent on them.
     /// TLS handshakes that failed, timed out or were not TLS, except clients that left without a byte.
     TlsFailures => tls_failures,
     /// Certificates that were reloaded and put into use.
@@ -163,10 +156,6 @@ macro_rules! for_all { ($call:ident) => { $call! {
     RingCompletions => ring_completions,
     /// Calls that fetched completions for which the completion queue had no room.
     RingOverflows => ring_overflows,
-    /// Buffers that the kernel filled for connections that receive through io_uring.
-    ReceiveBuffers => receive_buffers,
-    /// Receive buffers returned to the kernel. Equal to `receive_buffers` once everything was read.
-    ReceiveBuffersReturned => receive_buffers_returned,
     /// Completions that no operation waited for. Always 0, unless the kernel is at fault.
     RingStrays => ring_strays,
     /// Operations that the kernel refused on a ring but did by plain call. Later ones use the plain call.

@@ -13,14 +13,11 @@
 //! | limit rates | [`TcpListenerBuilder::pace`], [`SharedPace`] |
 //! | read the numbers of a connection, or reset it | [`Handle`], [`StreamStats`] |
 //! | choose the path of the bytes | [`SendStrategy`] |
-//! | let io_uring receive | `Receive` (feature `uring-net`) |
 //!
 //! ```text
 //!  hyper, tonic, your code ──poll_write_vectored──▶ stream ──▶ egress ──┬─ at once ─▶ kernel
-//!                                                                       └─ queue ─▶ flusher ─┬─▶ kernel, a call each
-//!                                                                                            └─▶ ring, a call for all
-//!  hyper, tonic, your code ◀──poll_read── stream ◀──┬─ when ready ── kernel
-//!                                                   └─ ingress ◀──── ring, multishot receive
+//!                                                                       └─ queue ─▶ flusher ─▶ kernel, a call each
+//!  hyper, tonic, your code ◀──poll_read── stream ◀── when ready ── kernel
 //! ```
 //!
 //! TCP and Unix sockets share the stream and the accept loop.
@@ -40,7 +37,6 @@
 //   options        options of a stream, with the setters that builders share
 //   resumed        a connection that another process has served before
 //   pace           rates
-//   receive        how connections receive (feature `uring-net`)
 //   profile        how much the kernel holds for a peer
 //   stats          the numbers of a connection
 //   send_strategy  the path of the bytes
@@ -51,8 +47,6 @@ mod listen;
 mod options;
 mod pace;
 mod profile;
-#[cfg(feature = "uring-net")]
-mod receive;
 mod resumed;
 mod send_strategy;
 mod stats;
@@ -76,8 +70,6 @@ pub use listen::{Accept, EachListener, Listeners, TcpListener, TcpListenerBuilde
 pub use listen::{UnixListener, UnixListenerBuilder};
 pub use pace::SharedPace;
 pub use profile::{Profile, ProfileSwitch};
-#[cfg(feature = "uring-net")]
-pub use receive::Receive;
 pub use send_strategy::SendStrategy;
 pub(crate) use stats::Pulse;
 pub use stats::{FlushCounts, KernelStats, StreamStats};

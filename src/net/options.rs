@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use super::pace::SharedPace;
 use super::profile::Profile;
-#[cfg(feature = "uring-net")]
-use super::receive::Receive;
 use super::resumed::Resumed;
 use super::send_strategy::SendStrategy;
 use super::stats::StreamStats;
@@ -21,13 +19,9 @@ pub(super) struct Options {
     pub(super) high: usize,
     /// Bounds of the adaptive high-water mark, if set.
     pub(super) high_range: Option<(usize, usize)>,
-    #[cfg(feature = "uring-net")]
-    pub(super) receive: Receive,
     pub(super) send_strategy: SendStrategy,
     pub(super) profile: Profile,
     pub(super) pace: Option<SharedPace>,
-    #[cfg(feature = "uring-net")]
-    pub(super) zero_copy: bool,
     pub(super) on_close: Option<CloseHook>,
     /// Present if another process has served the connection before.
     pub(super) resumed: Option<Arc<Resumed>>,
@@ -69,13 +63,9 @@ impl Default for Options {
             limit: Duration::from_millis(1),
             high: 64 << 10,
             high_range: None,
-            #[cfg(feature = "uring-net")]
-            receive: Receive::Ready,
             send_strategy: SendStrategy::Auto,
             profile: Profile::System,
             pace: None,
-            #[cfg(feature = "uring-net")]
-            zero_copy: false,
             on_close: None,
             resumed: None,
         }
@@ -113,14 +103,6 @@ macro_rules! stream_options {
             #[must_use]
             pub fn adaptive_high_mark(mut self, bounds: std::ops::RangeInclusive<usize>) -> Self {
                 self.options.high_range = Some((*bounds.start(), *bounds.end()));
-                self
-            }
-
-            #[cfg(feature = "uring-net")]
-            /// Sets how connections receive; [`Receive::Ready`](crate::net::Receive::Ready) by default.
-            #[must_use]
-            pub fn receive(mut self, receive: $crate::net::Receive) -> Self {
-                self.options.receive = receive;
                 self
             }
 

@@ -5,8 +5,8 @@ use std::io;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Strategy of a stream's writes. All strategies send the same bytes in the same order; each disables an
-/// optimization of [`Auto`](Self::Auto), or uses an existing ring.
+/// Strategy of a stream's writes. All strategies send the same bytes in the same order; each of the others disables an
+/// optimization of [`Auto`](Self::Auto).
 ///
 /// Set for new streams by the builders of listeners and connectors, and for a live one by
 /// [`Handle::set_send_strategy`](super::Handle::set_send_strategy). A change takes effect with the next write or flush.
@@ -17,13 +17,6 @@ pub enum SendStrategy {
     /// The best way for each write.
     #[default]
     Auto,
-    /// Gathered bytes leave by io_uring if the runtime has a ring, even for a single stream; so do answers. Files still
-    /// use `sendfile`, and long slices of unknown origin leave at once.
-    #[cfg(feature = "uring-net")]
-    Uring,
-    /// No ring: each flush is a system call, nothing is sent without a copy, and a multishot receive (feature
-    /// `uring-net`) ends with the next read that finds nothing.
-    Epoll,
     /// File contents are sent from their mapping by `sendmsg`, which may wait for the disk.
     NoSendfile,
     /// Every write is sent at once, with the bytes queued before it.
@@ -32,22 +25,12 @@ pub enum SendStrategy {
 
 impl SendStrategy {
     /// All strategies, in the order of their numbers.
-    pub const ALL: &[Self] = &[
-        Self::Auto,
-        #[cfg(feature = "uring-net")]
-        Self::Uring,
-        Self::Epoll,
-        Self::NoSendfile,
-        Self::NoCork,
-    ];
+    pub const ALL: &[Self] = &[Self::Auto, Self::NoSendfile, Self::NoCork];
 
     /// Returns the name that [`Display`](fmt::Display) writes and [`FromStr`] reads.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
-            #[cfg(feature = "uring-net")]
-            Self::Uring => "uring",
-            Self::Epoll => "epoll",
             Self::NoSendfile => "no-sendfile",
             Self::NoCork => "no-cork",
         }
@@ -106,6 +89,6 @@ mod tests {
             assert_eq!(switch.get(), strategy);
         }
         let error = "sendfile".parse::<SendStrategy>().unwrap_err().to_string();
-        assert_eq!(error, "`sendfile` is not a send strategy; use one of auto, uring, epoll, no-sendfile, no-cork");
+        assert_eq!(error, "`sendfile` is not a send strategy; use one of auto, no-sendfile, no-cork");
     }
 }

@@ -24,10 +24,8 @@ pub struct StreamStats {
     pub received: u64,
     /// Bytes that the kernel has accepted.
     pub sent: u64,
-    /// The part of `sent` that used `sendfile`.
+    /// The part of `sent` that used `sendfile`. The rest used `send`, `sendmsg` or `splice`.
     pub by_sendfile: u64,
-    /// The part of `sent` that used a ring. The rest used `send`, `sendmsg` or `splice`.
-    pub by_ring: u64,
     /// Bytes written but not handed to the kernel yet.
     pub queued: usize,
     /// Whether the socket was full at the last send and has not become writable since.
@@ -35,7 +33,7 @@ pub struct StreamStats {
     /// Bytes written that will never be sent, because the stream has failed, or was dropped while its peer did not
     /// read.
     pub lost: u64,
-    /// Calls that sent bytes, including those of a ring.
+    /// Calls that sent bytes.
     pub writes: u64,
     /// Accepted writes of callers: one call may send many of them, and a long one takes several calls.
     pub frames: u64,
@@ -143,7 +141,6 @@ pub(super) struct Meter {
     received: AtomicU64,
     sent: AtomicU64,
     by_sendfile: AtomicU64,
-    by_ring: AtomicU64,
     lost: AtomicU64,
     writes: AtomicU64,
     frames: AtomicU64,
@@ -165,8 +162,6 @@ pub(super) struct Meter {
 pub(super) enum Way {
     Call,
     Sendfile,
-    #[cfg(uring_net)]
-    Ring,
 }
 
 fn add(to: &AtomicU64, n: u64) {
@@ -191,7 +186,6 @@ impl Meter {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             by_sendfile: AtomicU64::new(0),
-            by_ring: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             frames: AtomicU64::new(0),
@@ -226,12 +220,6 @@ impl Meter {
             Way::Sendfile => {
                 count(Counter::BytesBySendfile, bytes as u64);
                 add(&self.by_sendfile, bytes as u64);
-            }
-            #[cfg(uring_net)]
-            Way::Ring => {
-                count(Counter::RingSends, 1);
-                count(Counter::BytesByRing, bytes as u64);
-                add(&self.by_ring, bytes as u64);
             }
         }
         self.sent_at(coarse_millis());
@@ -311,7 +299,6 @@ impl Meter {
             received: self.received.load(Ordering::Relaxed),
             sent: self.sent.load(Ordering::Relaxed),
             by_sendfile: self.by_sendfile.load(Ordering::Relaxed),
-            by_ring: self.by_ring.load(Ordering::Relaxed),
             queued,
             blocked,
             lost: self.lost.load(Ordering::Relaxed),

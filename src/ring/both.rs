@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::driver::RingDriver;
-use super::net::sockets::Sockets;
 use super::slots::Ended;
 use crate::ops::StepOutcome;
 use crate::ops::buffers;
@@ -40,8 +39,7 @@ pub(crate) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Optio
     if registered {
         buffers::register(&mut uring).unwrap();
     }
-    let driver =
-        Arc::new(RingDriver::new(Box::new(uring), FILES, registered, Sockets::new(&Setup::default()), Box::new(|| {})));
+    let driver = Arc::new(RingDriver::new(Box::new(uring), FILES, registered, Box::new(|| {})));
     let mut running = match driver.submit(Box::new(make())) {
         Ok(running) => pin!(running),
         Err((mut program, why)) => {

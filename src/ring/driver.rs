@@ -9,8 +9,7 @@
 //! Two locks: `queue` is held briefly by any thread; `ring`, which is locked first, is held to enter the kernel.
 //!
 //! Invariants:
-//! 1. Programs, sends and cancels in flight never exceed the completion queue, nor each kind its [share](super::room).
-//!    Receives may, because each completes many times: the kernel keeps the excess until it is entered again.
+//! 1. Programs and cancels in flight never exceed the completion queue, nor each kind its [share](super::room).
 //! 2. The entries of a program are pushed and submitted in one piece: a chain that is cut by the end of a submission
 //!    would lose its links. If the kernel cuts it, the ring is closed and the rest is never submitted.
 //! 3. After a push, an operation ends only by a completion, or when it is certain that the entry will never be
@@ -32,7 +31,6 @@ use tokio::sync::Semaphore;
 
 use super::fill::Done;
 use super::key::Key;
-use super::net::sockets::Sockets;
 use super::port::{Port, Ring};
 use super::queue::{After, ENDED, Queue};
 use super::slots::{Ended, Orphan};
@@ -53,8 +51,8 @@ pub(crate) struct RingDriver {
     /// Permits of programs that may wait for a peer.
     waiting: Arc<Semaphore>,
     /// `None` after shutdown.
-    pub(super) ring: Mutex<Option<Ring>>,
-    pub(super) kick: Box<dyn Fn() + Send + Sync>,
+    ring: Mutex<Option<Ring>>,
+    kick: Box<dyn Fn() + Send + Sync>,
 }
 
 impl fmt::Debug for RingDriver {
@@ -72,10 +70,9 @@ impl RingDriver {
         mut port: Box<dyn Port>,
         files: u32,
         registered: bool,
-        sockets: Sockets,
         kick: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
-        let queue = Queue::new(&mut *port, files as usize, registered, sockets);
+        let queue = Queue::new(&mut *port, files as usize, registered);
         let waiting = Arc::new(Semaphore::new(queue.room.units()));
         let ring = Mutex::new(Some(Ring::new(port)));
         Self { queue: Mutex::new(queue), waiting, ring, kick }
@@ -112,8 +109,7 @@ impl RingDriver {
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        let queue = lock(&self.queue);
-        queue.in_flight + queue.sockets.in_flight()
+        lock(&self.queue).in_flight
     }
 
     /// Returns the reason why the ring is closed, or `None` if it is open.
@@ -173,7 +169,7 @@ impl RingDriver {
     }
 
     /// Enters the ring if necessary. `Ok(true)`: the kernel accepted nothing for now; `Err`: the ring is unusable.
-    pub(super) fn hand_over(
+    fn hand_over(
         &self,
         ring: &mut Ring,
         want: usize,
@@ -222,7 +218,7 @@ impl RingDriver {
         ring.stalls < max
     }
 
-    pub(super) fn reap(&self, ring: &mut Ring, after: &mut After) -> usize {
+    fn reap(&self, ring: &mut Ring, after: &mut After) -> usize {
         let mut done = std::mem::take(&mut ring.done);
         ring.held_back = ring.port.reap(&mut done);
         let reaped = done.len();
@@ -232,7 +228,6 @@ impl RingDriver {
             for completion in done.drain(..) {
                 queue.complete(completion, after);
             }
-            queue.sockets.reaped();
         }
         ring.done = done;
         reaped

@@ -17,8 +17,6 @@ use rustix::io::Errno;
 use super::port::Port;
 pub(super) use super::sqe::{Sqe, Submitted};
 use crate::sys::uring::Completion;
-#[cfg(uring_net)]
-use crate::sys::uring::Provided;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
@@ -27,8 +25,6 @@ pub(super) enum Act {
     Fail(Errno),
     /// Completes with this number and does nothing.
     Give(u32),
-    /// Returns this number, and its memory is in use until [`Handle::notify`].
-    GiveAndKeep(u32),
     Hold,
     /// Its time limit, the entry linked after it, expires.
     TimeOut,
@@ -41,7 +37,6 @@ struct FakeState {
     completions: usize,
     pushed: VecDeque<(Sqe, bool)>,
     flight: Vec<VecDeque<Submitted>>,
-    kept: Vec<u64>,
     done: VecDeque<Completion>,
     script: Script,
     enter_errors: VecDeque<Errno>,
@@ -70,7 +65,6 @@ pub(super) fn fake(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'st
         completions: capacity * 4,
         pushed: VecDeque::new(),
         flight: Vec::new(),
-        kept: Vec::new(),
         done: VecDeque::new(),
         script: Box::new(script),
         enter_errors: VecDeque::new(),
@@ -143,26 +137,18 @@ impl Handle {
         let mut state = self.state();
         state.flight.iter_mut().for_each(|chain| chain.retain(|entry| entry.sqe.user_data != key));
         state.flight.retain(|chain| !chain.is_empty());
-        state.complete(key, result, false, false);
+        state.complete(key, result);
     }
 
     pub(super) fn elapse(&self) {
         let mut state = self.state();
         for key in std::mem::take(&mut state.timers) {
-            state.complete(key, Err(Errno::TIME.raw_os_error()), false, false);
-        }
-    }
-
-    pub(super) fn notify(&self) {
-        let mut state = self.state();
-        for key in std::mem::take(&mut state.kept) {
-            state.complete(key, Ok(0), false, true);
+            state.complete(key, Err(Errno::TIME.raw_os_error()));
         }
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        let state = self.state();
-        state.flight.iter().map(VecDeque::len).sum::<usize>() + state.kept.len()
+        self.state().flight.iter().map(VecDeque::len).sum::<usize>()
     }
 
     pub(super) fn enters(&self) -> usize {
@@ -179,8 +165,8 @@ impl Handle {
 }
 
 impl FakeState {
-    fn complete(&mut self, key: u64, result: Result<u32, i32>, more: bool, notification: bool) {
-        self.done.push_back(Completion { key, result, more, notification, buffer: None });
+    fn complete(&mut self, key: u64, result: Result<u32, i32>) {
+        self.done.push_back(Completion { key, result });
         assert!(self.done.len() <= self.completions, "the completion queue overflows");
     }
 
@@ -204,12 +190,6 @@ impl FakeState {
                 Act::Short(n) => (entry.carry_out(n.min(sqe.len)), false),
                 Act::Fail(errno) => (Err(errno), false),
                 Act::Give(n) => (Ok(n), false),
-                Act::GiveAndKeep(n) => {
-                    chain.pop_front();
-                    self.complete(sqe.user_data, Ok(n), true, false);
-                    self.kept.push(sqe.user_data);
-                    continue;
-                }
                 Act::TimeOut => (Err(Errno::CANCELED), true),
             };
             chain.pop_front();
@@ -217,15 +197,15 @@ impl FakeState {
                 Some(limit) => {
                     chain.pop_front();
                     let errno = if timed_out { Errno::TIME } else { Errno::CANCELED };
-                    self.complete(limit.user_data, Err(errno.raw_os_error()), false, false);
+                    self.complete(limit.user_data, Err(errno.raw_os_error()));
                     limit.is_linked_softly()
                 }
                 None => sqe.is_linked_softly(),
             };
-            self.complete(sqe.user_data, result.map_err(Errno::raw_os_error), false, false);
+            self.complete(sqe.user_data, result.map_err(Errno::raw_os_error));
             if is_soft && sqe.fails_its_link(result) {
                 for cancelled in std::mem::take(chain) {
-                    self.complete(cancelled.sqe.user_data, Err(Errno::CANCELED.raw_os_error()), false, false);
+                    self.complete(cancelled.sqe.user_data, Err(Errno::CANCELED.raw_os_error()));
                 }
             }
         }
@@ -240,7 +220,7 @@ impl FakeState {
         self.flight = left;
         let found = !cancelled.is_empty();
         for entry in cancelled.into_iter().flatten() {
-            self.complete(entry.sqe.user_data, Err(Errno::CANCELED.raw_os_error()), false, false);
+            self.complete(entry.sqe.user_data, Err(Errno::CANCELED.raw_os_error()));
         }
         found
     }
@@ -298,7 +278,7 @@ impl Port for Fake {
                     None if state.cancel(Some(sqe.addr)) => Ok(0),
                     None => Err(Errno::NOENT.raw_os_error()),
                 };
-                state.complete(sqe.user_data, result, false, false);
+                state.complete(sqe.user_data, result);
                 continue;
             }
             if sqe.opcode == opcode::Timeout::CODE {
@@ -336,16 +316,6 @@ impl Port for Fake {
         self.ours().closed_files.push(place);
     }
 
-    #[cfg(uring_net)]
-    unsafe fn provide(&mut self, _: &Provided) -> io::Result<()> {
-        Err(Errno::INVAL.into())
-    }
-
-    #[cfg(uring_net)]
-    fn has_bundles(&self) -> bool {
-        false
-    }
-
     fn dropped(&mut self) -> u32 {
         self.ours().dropped
     }
@@ -357,7 +327,7 @@ impl Port for Fake {
         }
         state.cancel(None);
         for key in std::mem::take(&mut state.timers) {
-            state.complete(key, Err(Errno::CANCELED.raw_os_error()), false, false);
+            state.complete(key, Err(Errno::CANCELED.raw_os_error()));
         }
         Ok(())
     }

@@ -50,7 +50,6 @@ impl Queue {
         }
         let before = ring.pushed.len();
         self.fill_cancels(ring);
-        self.fill_sockets(ring);
         while let Some(&key) = self.again.front() {
             if self.slots.queued(key).is_some() && !self.push_program(ring, key, done) {
                 return;
@@ -122,12 +121,12 @@ impl Queue {
         true
     }
 
-    /// Pushes a cancel, a stop or the timer, for which there must be room.
+    /// Pushes a cancel or the timer, for which there must be room.
     ///
     /// # Safety
     ///
     /// As [`Port::push`](super::port::Port::push).
-    pub(super) unsafe fn push_control(&mut self, ring: &mut Ring, entry: &Entry, about: About) {
+    unsafe fn push_control(&mut self, ring: &mut Ring, entry: &Entry, about: About) {
         self.in_flight += 1;
         self.room.control.used += 1;
         // SAFETY: the caller's promise.

@@ -14,7 +14,6 @@ use rustix::io::Errno;
 
 use super::driver::{RingDriver, Running};
 use super::fake::{Act, fake};
-use super::net::sockets::Sockets;
 use super::room::Room;
 use super::slots::Ended;
 use crate::ops::StepOutcome;
@@ -23,7 +22,6 @@ use crate::ops::rw::{Nop, Read, Write};
 use crate::ops::step::StepLink;
 use crate::ops::sync::Sync;
 use crate::sync::lock;
-use crate::sys::uring::Setup;
 
 const FILES: u32 = 8;
 /// Length of each file at the start.
@@ -181,7 +179,7 @@ pub fn ring(data: &[u8]) {
     let acts: Arc<Mutex<VecDeque<Act>>> = Arc::default();
     let script = Arc::clone(&acts);
     let (port, kernel) = fake(capacity, move |_| lock(&script).pop_front().unwrap_or(Act::Do));
-    let driver = Arc::new(RingDriver::new(port, FILES, false, Sockets::new(&Setup::default()), Box::new(|| {})));
+    let driver = Arc::new(RingDriver::new(port, FILES, false, Box::new(|| {})));
     let alive: Arc<AtomicUsize> = Arc::default();
     let mut running: Vec<Submitted> = Vec::new();
     while !choices.0.is_empty() {

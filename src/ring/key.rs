@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  63 ......... 32  31      30 ...... 9  8      7 .. 0
-//!  generation       socket  index        limit  step
+//!  generation       timer   index        limit  step
 //! ```
 
-/// One use of a slot in a table: of programs, or of receiving sockets.
+/// One use of a slot in the table of programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(super) index: u32,
@@ -15,16 +15,12 @@ pub(crate) struct Key {
 const STEP_BITS: u32 = 8;
 const LIMIT_BIT: u64 = 1 << STEP_BITS;
 const INDEX_BITS: u32 = 22;
-const SOCKET_BIT: u64 = 1 << 31;
+/// Marks the timer, the only entry without a slot.
+const TIMER: u64 = 1 << 31;
 /// The step that, combined with the limit bit, marks a cancel.
 const CANCEL_STEP: u64 = (1 << STEP_BITS) - 1;
 pub(super) const STEPS_MAX: usize = CANCEL_STEP as usize;
 pub(super) const INDEX_MAX: u32 = (1 << INDEX_BITS) - 1;
-const SEND: u64 = 0;
-const RECEIVE: u64 = 1;
-const STOP: u64 = 2;
-/// The timer, the only entry without a slot.
-const TIMER: u64 = 3;
 
 /// Origin of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +32,6 @@ pub(super) enum About {
         is_limit: bool,
     },
     Cancel(Key),
-    /// A send of the current round: its index in the `SendBatch`.
-    Send(Key),
-    Receive(Key),
-    Stop(Key),
     /// The timer that repeats cancels.
     Timer,
 }
@@ -62,10 +54,7 @@ impl About {
                 key.bits() | if is_limit { LIMIT_BIT } else { 0 } | step as u64
             }
             Self::Cancel(key) => key.bits() | LIMIT_BIT | CANCEL_STEP,
-            Self::Send(key) => key.bits() | SOCKET_BIT | SEND,
-            Self::Receive(key) => key.bits() | SOCKET_BIT | RECEIVE,
-            Self::Stop(key) => key.bits() | SOCKET_BIT | STOP,
-            Self::Timer => SOCKET_BIT | TIMER,
+            Self::Timer => TIMER,
         }
     }
 
@@ -74,10 +63,7 @@ impl About {
         let step = user_data & (LIMIT_BIT - 1);
         let is_limit = user_data & LIMIT_BIT != 0;
         match step {
-            SEND if user_data & SOCKET_BIT != 0 => Self::Send(key),
-            RECEIVE if user_data & SOCKET_BIT != 0 => Self::Receive(key),
-            TIMER if user_data & SOCKET_BIT != 0 => Self::Timer,
-            _ if user_data & SOCKET_BIT != 0 => Self::Stop(key),
+            _ if user_data & TIMER != 0 => Self::Timer,
             CANCEL_STEP if is_limit => Self::Cancel(key),
             _ => Self::Step { key, step: step as usize, is_limit },
         }
@@ -93,8 +79,7 @@ mod tests {
         for key in [Key::new(0, 0), Key::new(INDEX_MAX, u32::MAX), Key::new(5, 7)] {
             let steps = [(0, false), (STEPS_MAX - 1, true), (7, false), (1, false), (2, false)];
             let steps = steps.map(|(step, is_limit)| About::Step { key, step, is_limit });
-            let others = [About::Cancel(key), About::Send(key), About::Receive(key), About::Stop(key), About::Timer];
-            for about in steps.into_iter().chain(others) {
+            for about in steps.into_iter().chain([About::Cancel(key), About::Timer]) {
                 assert_eq!(About::parse(about.user_data()), about);
             }
         }

@@ -8,7 +8,6 @@
 //!  room      the shares of a ring's capacity
 //!  key       keys of completions
 //!  port      the kernel as seen by the driver: a ring, or a script in tests
-//!  net       receives and sends of sockets, under the feature `uring-net`
 //!  fake      the script; `sqe` reads entries for it
 //!  fuzz      the same script, from the bytes of a fuzzer
 //! ```
@@ -23,8 +22,6 @@
 
 pub(crate) mod driver;
 pub(crate) mod key;
-#[cfg_attr(not(uring_net), path = "no_net.rs")]
-pub(crate) mod net;
 pub(crate) mod port;
 pub(crate) mod slots;
 

@@ -10,8 +10,6 @@ use std::time::Duration;
 use io_uring::squeue::Entry;
 
 use crate::counters::{Counter, count};
-#[cfg(uring_net)]
-use crate::sys::uring::Provided;
 use crate::sys::uring::{Completion, Uring};
 
 pub(crate) trait Port: Send {
@@ -42,17 +40,6 @@ pub(crate) trait Port: Send {
     fn reap(&mut self, into: &mut Vec<Completion>) -> bool;
 
     fn close_file(&mut self, place: u32);
-
-    #[cfg(uring_net)]
-    /// Registers buffers for receives, as group 0.
-    ///
-    /// # Safety
-    ///
-    /// They must live as long as a receive may be in flight.
-    unsafe fn provide(&mut self, buffers: &Provided) -> io::Result<()>;
-
-    #[cfg(uring_net)]
-    fn has_bundles(&self) -> bool;
 
     fn dropped(&mut self) -> u32;
 
@@ -92,17 +79,6 @@ impl Port for Uring {
 
     fn close_file(&mut self, place: u32) {
         self.close_file(place);
-    }
-
-    #[cfg(uring_net)]
-    unsafe fn provide(&mut self, buffers: &Provided) -> io::Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.provide(buffers) }
-    }
-
-    #[cfg(uring_net)]
-    fn has_bundles(&self) -> bool {
-        self.has_bundles()
     }
 
     fn dropped(&mut self) -> u32 {

@@ -11,7 +11,6 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::guarded::guarded;
 use super::key::{About, Key, STEPS_MAX};
-use super::net::sockets::{Released, Sockets};
 use super::port::{Port, Ring, leak};
 use super::room::Room;
 use super::slots::{Ended, Slots};
@@ -33,10 +32,9 @@ pub(super) struct Queue {
     /// Programs whose cancel found nothing. They are cancelled again when the timer expires.
     pub(super) later: VecDeque<Key>,
     pub(super) timer: bool,
-    pub(super) sockets: Sockets,
-    /// Number of owed final completions, including those of cancels and excluding those of receives.
+    /// Number of owed final completions, including those of cancels.
     pub(super) in_flight: usize,
-    /// Room that programs, sends and cancels may use, and the room in use.
+    /// Room that programs and cancels may use, and the room in use.
     pub(super) room: Room,
     pub(super) files: Vec<u32>,
     /// Places whose files are still open although their programs have ended.
@@ -56,7 +54,6 @@ pub(super) struct After {
     #[expect(clippy::vec_box, reason = "programs are already boxed; unboxing them would only copy")]
     pub(super) drop: Vec<Box<Program>>,
     permits: Vec<OwnedSemaphorePermit>,
-    pub(super) released: Released,
 }
 
 impl After {
@@ -70,17 +67,16 @@ impl After {
 
     /// Wakes the tasks and drops the values. Each may run code of users. A panic of one must not prevent the others.
     pub(super) fn run(self) {
-        let Self { wake, drop: programs, permits, released } = self;
+        let Self { wake, drop: programs, permits } = self;
         wake.into_iter().for_each(|waker| guarded(|| waker.wake()));
         programs.into_iter().for_each(|program| guarded(|| drop(program)));
         permits.into_iter().for_each(|permit| guarded(|| drop(permit)));
-        released.drop_each();
     }
 }
 
 impl Queue {
     /// Creates an empty queue for a ring with `files` places in its table.
-    pub(super) fn new(port: &mut dyn Port, files: usize, registered: bool, sockets: Sockets) -> Self {
+    pub(super) fn new(port: &mut dyn Port, files: usize, registered: bool) -> Self {
         let mut by_calls = [false; 256];
         by_calls.iter_mut().zip(0..=u8::MAX).for_each(|(by_calls, opcode)| *by_calls = !port.supports(opcode));
         Self {
@@ -90,7 +86,6 @@ impl Queue {
             cancels: VecDeque::new(),
             later: VecDeque::new(),
             timer: false,
-            sockets,
             in_flight: 0,
             room: Room::new(port.completions(), files),
             files: (0..files as u32).collect(),
@@ -124,8 +119,8 @@ impl Queue {
                 keys.pop_front();
             }
         }
-        let control = !self.cancels.is_empty() || (!self.later.is_empty() && !self.timer) || self.sockets.has_stops();
-        let is_idle = self.todo.is_empty() && self.again.is_empty() && !self.sockets.has_receives();
+        let control = !self.cancels.is_empty() || (!self.later.is_empty() && !self.timer);
+        let is_idle = self.todo.is_empty() && self.again.is_empty();
         !(is_idle && self.stale_files.is_empty()) || (control && self.room.control.left() > 0)
     }
 
@@ -146,22 +141,15 @@ impl Queue {
                 self.timer = false;
                 self.cancels.append(&mut self.later);
             }
-            about @ (About::Send(_) | About::Receive(_) | About::Stop(_)) => {
-                self.complete_socket(about, completion, after);
-            }
         }
     }
 
-    pub(super) fn control_ended(&mut self) {
+    fn control_ended(&mut self) {
         self.in_flight -= 1;
         self.room.control.used -= 1;
     }
 
     fn complete_step(&mut self, key: Key, step: usize, is_limit: bool, completion: Completion, after: &mut After) {
-        if completion.more {
-            // The first of two completions of a zero-copy send carries the result; the memory is still in use.
-            return;
-        }
         let Some(program) = self.slots.in_flight(key) else {
             count(Counter::RingStrays, 1);
             return;
@@ -228,20 +216,17 @@ impl Queue {
         // These entries are never submitted, and end as if the kernel had cancelled them.
         for (user_data, _) in ring.pushed.drain(..) {
             let result = Err(Errno::CANCELED.raw_os_error());
-            let completion = Completion { key: user_data, result, more: false, notification: false, buffer: None };
-            self.complete(completion, after);
+            self.complete(Completion { key: user_data, result }, after);
         }
         while let Some(key) = self.again.pop_front().or_else(|| self.todo.pop_front()) {
             self.end(key, ProgramVerdict::Again, after);
         }
-        self.sockets.close(&mut after.wake, &mut after.released);
     }
 
     /// Gives up everything in flight, whose results will never be known. Returns the number of programs.
     pub(super) fn lose(&mut self, after: &mut After) -> usize {
         let mut lost = 0;
         self.in_flight = 0;
-        self.sockets.lose(&mut after.wake, &mut after.released);
         for key in self.slots.keys() {
             if self.slots.in_flight(key).is_none() {
                 continue;

@@ -1,14 +1,14 @@
 //! Shares of a ring's capacity: completions, and places in its table of files.
 //!
 //! ```text
-//!  completion queue  ├─ control: cancels, stops, the timer ─┤── programs that may wait ──┤── other programs, sends ──┤
-//!                      an eighth                              a quarter                    the rest
-//!  table of files                                           ├── half of it ──────────────┤── half of it ────────────┤
+//!  completion queue  ├─ control: cancels, the timer ─┤── programs that may wait ──┤── other programs ──┤
+//!                      an eighth                       a quarter                    the rest
+//!  table of files                                    ├── half of it ──────────────┤── half of it ─────┤
 //! ```
 //!
 //! Invariants:
 //! 1. A program takes its maximum when it is admitted and returns it when it ends, so later steps always find room.
-//! 2. Programs and sends never use the room of control entries, so everything in flight can be cancelled at any time.
+//! 2. Programs never use the room of control entries, so everything in flight can be cancelled at any time.
 //! 3. Programs that may wait for a peer without bound never use the room of programs that do not.
 
 use crate::ops::program::Need;
@@ -32,8 +32,8 @@ impl Share {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) control: Share,
-    /// Completions of programs that do not wait for a peer, and of sends.
-    pub(super) swift: Share,
+    /// Completions of programs that do not wait for a peer.
+    swift: Share,
     waiting: Share,
     swift_places: Share,
     waiting_places: Share,

@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 
@@ -90,23 +89,6 @@ impl Sqe {
                 // SAFETY: as above.
                 let buf = unsafe { std::slice::from_raw_parts(self.addr as *const u8, len as usize) };
                 rustix::io::write(fd(), buf).map(|n| n as u32)
-            }
-            opcode::SendMsg::CODE | opcode::SendMsgZc::CODE => {
-                // SAFETY: as above, for the header.
-                let header = unsafe { (self.addr as *const libc::msghdr).read() };
-                // SAFETY: as above, for its list, whose entries have the layout of `IoSlice`.
-                let pieces =
-                    unsafe { std::slice::from_raw_parts(header.msg_iov.cast::<IoSlice<'_>>(), header.msg_iovlen) };
-                let mut left = if len == self.len { usize::MAX } else { len as usize };
-                let pieces: Vec<_> = pieces
-                    .iter()
-                    .map_while(|piece| {
-                        let here = piece.len().min(left);
-                        left -= here;
-                        (here > 0).then(|| IoSlice::new(&piece[..here]))
-                    })
-                    .collect();
-                rustix::io::writev(fd(), &pieces).map(|n| n as u32)
             }
             other => panic!("opcode {other} is not implemented by the scripted kernel"),
         }

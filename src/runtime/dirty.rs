@@ -5,8 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-#[cfg(uring_net)]
-use crate::ring::net::send::RingSend;
 use crate::sys::thread::ThreadId;
 
 /// Number of checks without a new write after which a stream is flushed. Two, because the runtime may run the flusher
@@ -20,12 +18,6 @@ pub(crate) trait Flush: Send + Sync {
 
     /// Sends waiting bytes as far as possible. Never blocks.
     fn flush(self: Arc<Self>);
-
-    /// Returns the stream for sends by a ring, if it can be sent by one.
-    #[cfg(uring_net)]
-    fn by_ring(self: Arc<Self>) -> Option<Arc<dyn RingSend>> {
-        None
-    }
 }
 
 /// Runs code of a stream, which wakes tasks and drops memory of users. Their panics must not end the calling task or

@@ -32,7 +32,6 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
 use super::backstop;
-use super::by_ring::RingSends;
 use super::dirty::{Dirty, DirtyRef, Flush, guarded};
 use super::reactor::{CompletionEvent, Reactor};
 use super::setup::{DriverBuilder, DriverInfo};
@@ -133,8 +132,6 @@ impl Turn {
                     turn.wake(index, turn.shards[index].state());
                 }
             };
-            // The caller may run on another runtime, or on none; the flusher of this one waits for the completions.
-            let _context = self.runtime().enter();
             let (reactor, completion_event) = Reactor::new(self.setup(), kick)?;
             let mut state = shard.state();
             if matches!(state.flusher, Flusher::Gone) {
@@ -187,7 +184,6 @@ pub(super) struct FlusherTask {
     taken: Vec<(DirtyRef, Duration)>,
     since: Option<Instant>,
     batch: Vec<Arc<dyn Flush>>,
-    ring_sends: RingSends,
     waits: bool,
     /// Present once the shard has a ring.
     completion_event: Option<CompletionEvent>,
@@ -196,16 +192,7 @@ pub(super) struct FlusherTask {
 impl FlusherTask {
     pub(super) fn new(turn: Arc<Turn>, index: usize) -> Self {
         let (taken, batch) = (Vec::new(), Vec::new());
-        Self {
-            turn,
-            index,
-            taken,
-            since: None,
-            batch,
-            ring_sends: RingSends::default(),
-            waits: false,
-            completion_event: None,
-        }
+        Self { turn, index, taken, since: None, batch, waits: false, completion_event: None }
     }
 
     fn shard(&self) -> &Shard {
@@ -271,14 +258,13 @@ impl FlusherTask {
         work.due.len() > before
     }
 
-    /// Flushes the first due streams, by the ring if there are several. Returns whether more are due.
+    /// Flushes the first due streams. Returns whether more are due.
     fn flush_batch(&mut self) -> bool {
         let mut work = self.turn.shards[self.index].work();
         let batch = work.due.len().min(FLUSH_BATCH);
         self.batch.extend(work.due.drain(..batch).filter_map(|stream| stream.get()));
         let more = !work.due.is_empty();
         drop(work);
-        self.ring_sends.send(&self.turn, &mut self.batch);
         self.batch.drain(..).for_each(|stream| _ = guarded(|| stream.flush()));
         more
     }

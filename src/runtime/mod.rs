@@ -21,7 +21,6 @@
 //  turns     the dirty streams and programs of each worker thread
 //  dirty     streams with bytes that wait
 //  flusher   flushes these streams, and drives the ring, once per turn
-//  by_ring   sends of many streams by the ring (feature `uring-net`)
 //  backstop  a thread that flushes streams when a flusher is late
 //  reactor   the ring of a worker thread, and its wake-ups
 //  park      drives the ring of a thread when the thread waits
@@ -41,8 +40,6 @@ pub(crate) mod programs;
 #[cfg(feature = "fs")]
 mod admit;
 mod backstop;
-#[cfg_attr(not(uring_net), path = "no_by_ring.rs")]
-mod by_ring;
 #[cfg(feature = "fs")]
 mod chain;
 mod cores;

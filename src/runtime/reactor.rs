@@ -13,7 +13,6 @@ use crate::counters::log;
 use crate::counters::{Counter, count};
 use crate::ops::buffers;
 use crate::ring::driver::RingDriver;
-use crate::ring::net::sockets::Sockets;
 use crate::sys::caps::{Capabilities, Support};
 use crate::sys::fd::OwnedFd;
 use crate::sys::uring::Uring;
@@ -71,8 +70,7 @@ impl Reactor {
         }
         let (entries, flags, files) = (uring.entries(), uring.flags().to_vec(), uring.files());
         let info = RingInfo { entries, flags, files, registered };
-        let driver =
-            Arc::new(RingDriver::new(Box::new(uring), files, registered, Sockets::new(&setup.ring), Box::new(kick)));
+        let driver = Arc::new(RingDriver::new(Box::new(uring), files, registered, Box::new(kick)));
         MINE.with_borrow_mut(|mine| {
             mine.retain(|driver| driver.strong_count() > 0);
             mine.push(Arc::downgrade(&driver));

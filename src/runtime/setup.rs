@@ -17,15 +17,11 @@ pub enum Io {
     /// a single operation runs on the blocking pool unless that is slower.
     #[default]
     Auto,
-    /// All operations on files that the kernel supports run on io_uring, and with the feature `uring-net` sockets too.
-    /// For tests and comparisons.
+    /// All operations on files that the kernel supports run on io_uring. For tests and comparisons.
     Uring,
     /// No io_uring: operations that would wait run on the blocking pool. No ring is created.
     Epoll,
 }
-
-/// Why sockets do not use a ring.
-const NO_SOCKETS: &str = "this build lacks the feature `uring-net`: `uring` applies to files";
 
 impl FromStr for Io {
     type Err = io::Error;
@@ -58,15 +54,11 @@ impl Io {
         static KEPT: OnceLock<Io> = OnceLock::new();
         *KEPT.get_or_init(|| {
             let value = env::var("MILLSTREAM_IO").unwrap_or_default();
-            let io = value.parse().unwrap_or_else(|error: io::Error| {
+            value.parse().unwrap_or_else(|error: io::Error| {
                 // An invalid value must not stop a service.
                 log::unsupported("MILLSTREAM_IO", &error.to_string());
                 Self::Auto
-            });
-            if io == Self::Uring && !cfg!(uring_net) {
-                log::unsupported("io_uring on sockets", NO_SOCKETS);
-            }
-            io
+            })
         })
     }
 }
@@ -188,22 +180,6 @@ impl DriverBuilder {
         self.registered_buffers = registered_buffers;
         self
     }
-
-    #[cfg(feature = "uring-net")]
-    /// Sets the number of buffers of each worker thread for connections with
-    /// `Receive::Multishot`, rounded up to a power of two, at most 32768; 512 by
-    /// default. They are allocated by the first read of such a connection. While none is free, plain calls read.
-    pub fn receive_buffer_count(mut self, count: u16) -> Self {
-        self.ring.receive_buffers.0 = count.max(1);
-        self
-    }
-
-    #[cfg(feature = "uring-net")]
-    /// Sets the size of each of these [buffers](Self::receive_buffer_count), from 64 bytes to 1 MiB; 4 KiB by default.
-    pub fn receive_buffer_bytes(mut self, bytes: u32) -> Self {
-        self.ring.receive_buffers.1 = bytes.clamp(64, 1 << 20);
-        self
-    }
 }
 
 /// State of a runtime's file driver. [`Display`](fmt::Display) prints it as text.
@@ -254,9 +230,6 @@ impl fmt::Display for DriverInfo {
                 first.files,
                 if first.registered { "with" } else { "without" }
             )?,
-        }
-        if self.io == Io::Uring && !cfg!(uring_net) {
-            write!(f, "; {NO_SOCKETS}")?;
         }
         if let (Some(reason), false) = (self.reason(), self.rings.is_empty()) {
             write!(f, "; blocking pool for the rest: {reason}")?;

@@ -178,7 +178,7 @@ impl<L, S, A> Server<L, S, A> {
     /// - with a response of events of a [`Hub`](crate::sse) that is [handed over](crate::sse::Hub::hand_over), once all
     ///   bytes of it were sent. The [`MovedBody`](crate::body::MovedBody) is the place of its reader. Through layers, such
     ///   as those of axum, the hub needs [`past_layers`](crate::sse::HubBuilder::past_layers). Readers in another framing
-    ///   and readers that are behind the ring stay, and so do those whose next request io_uring has received.
+    ///   and readers that are behind the ring stay.
     ///
     /// Connections with TLS or HTTP/2, upgrades, streams that are not of this crate, and those of servers without
     /// [`takeover`](Self::takeover) drain as usual. [`Drained::moved`] counts the connections, and

@@ -61,8 +61,3 @@ pub(crate) fn peer_addr(socket: &impl AsFd) -> io::Result<SocketAddr> {
     let addr = SockRef::from(&socket.as_fd()).peer_addr()?;
     addr.as_socket().ok_or_else(|| io::Error::from(Errno::AFNOSUPPORT))
 }
-
-#[cfg(uring_net)]
-pub(crate) fn is_loopback(socket: &impl AsFd) -> bool {
-    peer_addr(socket).map_or(true, |peer| peer.ip().to_canonical().is_loopback())
-}

@@ -146,14 +146,16 @@ impl Target for millstream::net::UnixStream {
     }
 }
 
-/// Returns a stream of ours with an armed receive in io_uring, so nothing else may read from it.
+/// Returns a stream of ours whose first bytes were read and given back, so nothing else may read from it.
 pub(crate) async fn ahead(bytes: &[u8]) -> millstream::net::TcpStream {
-    use millstream::net::{Receive, TcpListener};
+    use millstream::internal::Rewind;
 
-    let listener = TcpListener::builder().receive(Receive::Multishot).bind("127.0.0.1:0").await.unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    feed(client, bytes.to_vec());
-    listener.accept().await.unwrap().0
+    let (mut ours, theirs) = ours().await;
+    feed(theirs, bytes.to_vec());
+    let mut first = vec![0; bytes.len().min(1000)];
+    ours.read_exact(&mut first).await.unwrap();
+    ours.unread(&first);
+    ours
 }
 
 impl Source for Receiver {

@@ -120,7 +120,7 @@ to_all!(from_our_unix, millstream::net::UnixStream, from_stream, from_stream);
 to_all!(from_what_nobody_knows, Plain<tokio::io::ReadHalf<TcpStream>>, pumped, pumped);
 
 #[test]
-fn from_a_stream_that_the_kernel_receives_for() {
+fn from_a_stream_with_bytes_that_were_given_back() {
     on_both(|| async {
         for len in LENS {
             let mut from = ahead(noise(len)).await;

@@ -7,7 +7,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use millstream::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use millstream::runtime::{DriverBuilder, Io};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, ReadBuf};
 use tokio::time::timeout;
 
@@ -26,16 +25,11 @@ fn would_block<T: std::fmt::Debug>(result: std::io::Result<T>) {
     assert_eq!(result.unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
-/// Runs `test` with reads when ready, and with a ring that receives ahead. Without io_uring both are the former.
-fn on_both<R: Future<Output = ()>>(test: impl Fn() -> R + Send + 'static) {
+/// Runs `test` without waiting for the clock.
+fn paused<R: Future<Output = ()>>(test: impl FnOnce() -> R + Send + 'static) {
     watched(move || {
-        for io in [Io::Epoll, Io::Uring] {
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            runtime.enable_all().start_paused(true).build().unwrap().block_on(async {
-                DriverBuilder::new().io(io).install().unwrap();
-                test().await;
-            });
-        }
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().start_paused(true).build().unwrap().block_on(test());
     });
 }
 
@@ -46,7 +40,7 @@ macro_rules! tests {
 
             #[test]
             fn reads_that_do_not_wait_take_what_was_peeked() {
-                on_both(async || {
+                paused(async || {
                     let (ours, mut theirs) = <$stream as Family>::pair().await;
                     let mut buf = [0; 16];
                     would_block(ours.try_read(&mut buf));
@@ -85,7 +79,7 @@ macro_rules! tests {
 
             #[test]
             fn a_peek_grows_with_what_arrives() {
-                on_both(async || {
+                paused(async || {
                     let (mut ours, mut theirs) = <$stream as Family>::pair().await;
                     let mut buf = [0; 16];
                     theirs.write_all(b"GET").await.unwrap();
@@ -102,7 +96,7 @@ macro_rules! tests {
 
             #[test]
             fn writes_that_do_not_wait_fill_the_stream_and_then_it_is_not_writable() {
-                on_both(async || {
+                paused(async || {
                     let (mut ours, mut theirs) = <$stream as Family>::pair().await;
                     let ready = ours.ready(Interest::READABLE | Interest::WRITABLE).await.unwrap();
                     assert!(ready.is_writable() && !ready.is_readable() && !ready.is_write_closed());
@@ -138,7 +132,7 @@ macro_rules! tests {
 
             #[test]
             fn a_stream_whose_socket_is_full_is_writable_until_a_write_is_refused() {
-                on_both(async || {
+                paused(async || {
                     let (mut ours, _theirs) = <$stream as Family>::pair().await;
                     while ours.queued() == 0 {
                         assert_eq!(ours.try_write(&[7; 1000]).unwrap(), 1000);
@@ -155,7 +149,7 @@ macro_rules! tests {
 
             #[test]
             fn a_full_stream_whose_peer_leaves_is_writable() {
-                on_both(async || {
+                paused(async || {
                     let (ours, theirs) = <$stream as Family>::pair().await;
                     let piece = vec![7; 1 << 20];
                     while ours.try_write(&piece).is_ok() || !waits(ours.writable()).await {}
@@ -182,7 +176,7 @@ macro_rules! tests {
                     }
                 }
 
-                on_both(async || {
+                paused(async || {
                     let mut got = [0; 12];
                     let (mut ours, mut theirs) = <$stream as Family>::pair().await;
                     let handle = ours.handle();
@@ -208,7 +202,7 @@ macro_rules! tests {
 
             #[test]
             fn owned_halves_work_in_two_tasks_and_the_write_half_ends_the_stream() {
-                on_both(async || {
+                paused(async || {
                     const LEN: usize = 1 << 20;
                     let (ours, mut theirs) = <$stream as Family>::pair().await;
                     let addrs = format!("{:?} {:?}", ours.local_addr().unwrap(), ours.peer_addr().unwrap());
@@ -238,7 +232,7 @@ macro_rules! tests {
 
             #[test]
             fn halves_of_one_stream_are_reunited() {
-                on_both(async || {
+                paused(async || {
                     let (one, mut theirs) = <$stream as Family>::pair().await;
                     let (other, _theirs) = <$stream as Family>::pair().await;
                     let ((read, write), (other_read, other_write)) = (one.into_split(), other.into_split());
@@ -259,7 +253,7 @@ macro_rules! tests {
 
             #[test]
             fn std_gets_the_socket_unless_bytes_would_be_missed() {
-                on_both(async || {
+                paused(async || {
                     let (mut ours, mut theirs) = <$stream as Family>::pair().await;
                     ours.write_all(b"before ").await.unwrap();
                     let mut std: $std = ours.into_std().unwrap();
@@ -278,18 +272,11 @@ macro_rules! tests {
                     theirs.read_to_end(&mut got).await.unwrap();
                     assert_eq!(got.len(), written, "a drop sends the queue");
                 });
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                runtime.block_on(async {
-                    DriverBuilder::new().io(Io::Uring).install().unwrap();
+                paused(async || {
                     let (mut ours, mut theirs) = <$stream as Family>::pair().await;
                     theirs.write_all(b"two").await.unwrap();
                     ours.read_exact(&mut [0]).await.unwrap();
-                    // Only a ring reads ahead.
-                    if cfg!(not(feature = "uring-net")) || testkit::lacks("io_uring") {
-                        assert_eq!(ours.into_std().unwrap().read(&mut [0; 8]).unwrap(), 2);
-                    } else {
-                        assert_eq!(ours.into_std().unwrap_err().kind(), ErrorKind::InvalidInput);
-                    }
+                    assert_eq!(ours.into_std().unwrap().read(&mut [0; 8]).unwrap(), 2);
                 });
             }
         }
@@ -317,7 +304,7 @@ async fn options_of_tcp_are_set_and_returned() {
 
 #[test]
 fn an_error_that_a_dropped_write_half_meets_is_returned_by_the_read_half() {
-    on_both(async || {
+    paused(async || {
         let (ours, theirs) = TcpStream::pair().await;
         theirs.set_zero_linger().unwrap();
         drop(theirs);

@@ -5,8 +5,6 @@ mod connector;
 mod counts;
 mod halves;
 mod high_mark;
-#[cfg(all(feature = "fs", feature = "uring-net"))]
-mod multishot;
 mod numbers;
 mod pace;
 mod profile;

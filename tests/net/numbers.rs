@@ -4,8 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use millstream::net::{Handle, SendStrategy, StreamStats, TcpListener, TcpStream, UnixStream};
-use millstream::runtime::{DriverBuilder, Io};
+use millstream::net::{Handle, StreamStats, TcpListener, TcpStream, UnixStream};
 use rustix::event::{PollFd, PollFlags};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,7 +32,6 @@ async fn connect(listener: &TcpListener) -> (TcpStream, tokio::net::TcpStream) {
 fn a_write_a_turn_takes_one_call_and_seldom_a_flush() {
     watched(|| {
         Flavour::CurrentThread.runtime().block_on(async {
-            DriverBuilder::new().io(Io::Auto).install().unwrap();
             let (mut ours, mut theirs) = pair().await;
             let (handle, mut got) = (ours.handle(), [0; 5]);
             for _ in 0..300 {
@@ -54,8 +52,6 @@ fn a_write_a_turn_takes_one_call_and_seldom_a_flush() {
 fn every_send_has_a_reason() {
     watched(|| {
         Flavour::CurrentThread.runtime().block_on(async {
-            // With `Io::Uring`, responses wait for the end of the turn.
-            DriverBuilder::new().io(Io::Auto).install().unwrap();
             let (mut ours, mut theirs) = pair().await;
             let handle = ours.handle();
             let mut got = [0; 500];
@@ -86,7 +82,7 @@ fn every_send_has_a_reason() {
             let last = numbers(&handle);
             assert_eq!((last.flushes.shutdown, last.writes, last.sent), (1, 4, 500 + 6 + 11 + 7));
             assert_eq!((last.partial_writes, last.would_block, last.flushes.room), (0, 0, 0));
-            assert_eq!((last.by_ring, last.by_sendfile), (0, 0));
+            assert_eq!(last.by_sendfile, 0);
 
             let (mut ours, _theirs) = pair().await;
             let handle = ours.handle();
@@ -142,29 +138,17 @@ fn a_socket_that_is_full_is_seen() {
 }
 
 #[test]
-fn partial_writes_are_counted_and_ways_told_apart() {
+fn partial_writes_are_counted() {
     watched(|| {
         Flavour::CurrentThread.runtime().block_on(async {
-            DriverBuilder::new().io(Io::Auto).install().unwrap();
             let (mut ours, mut theirs) = pair().await;
             SockRef::from(&ours).set_send_buffer_size(4096).unwrap();
             let handle = ours.handle();
-            let by_ring = "uring".parse().ok();
-            handle.set_send_strategy(by_ring.unwrap_or_default());
-            ours.write_all(b"by ring").await.unwrap();
-            theirs.read_exact(&mut [0; 7]).await.unwrap();
-            while numbers(&handle).queued > 0 {
-                yield_now().await;
-            }
-            if let Some(by_ring) = by_ring.filter(|_| !testkit::lacks("io_uring")) {
-                assert_eq!((numbers(&handle).by_ring, numbers(&handle).send_strategy), (7, by_ring));
-            }
-            handle.set_send_strategy(SendStrategy::Auto);
             // The write follows queued bytes and exceeds the socket's buffer.
             ours.write_all(b"head").await.unwrap();
             let n = ours.write(&noise(8 << 20)).await.unwrap();
             let told = numbers(&handle);
-            assert_eq!(told.sent as usize, 7 + 4 + n, "{told:?}");
+            assert_eq!(told.sent as usize, 4 + n, "{told:?}");
             assert_eq!(told.partial_writes, u32::from(n < 8 << 20), "{told:?}");
             theirs.read_exact(&mut vec![0; 4 + n]).await.unwrap();
         });

@@ -1,27 +1,22 @@
 //! io_uring missing, blocked, starved or failing: the blocking pool gives the same results, and the reason is reported.
 
 use std::fs;
-use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::future::join_all;
 use millstream::Capabilities;
 use millstream::fs::File;
-use millstream::fs::chain::{Chain, StepOutcome};
+use millstream::fs::chain::Chain;
 use millstream::metrics::Snapshot;
-use millstream::net::{SendStrategy, TcpListener};
 use millstream::runtime::{DriverBuilder, DriverInfo, Io, RuntimeBuilderExt, driver_info};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
 
-use testkit::{HANGS, alone, child, limits, seccomp, strace};
+use testkit::{alone, child, limits, seccomp, strace};
 
 const SETUP: libc::c_long = 425;
 const ENTER: libc::c_long = 426;
@@ -303,67 +298,6 @@ fn a_ring_of_one_thread_serves_that_thread_and_no_other() {
     assert_eq!(info.rings(), 0, "{info}");
     assert!(info.reason().unwrap().starts_with("io_uring_enter: "), "{info}");
     drop(runtime);
-}
-
-/// The flusher of a runtime waits for the completions of its rings, so a ring is registered there, whoever creates it.
-#[test]
-fn a_ring_created_by_another_runtime_or_by_none_is_driven() {
-    if !has_ring() || std::env::var("MILLSTREAM_IO").is_ok_and(|io| io == "epoll") {
-        return;
-    }
-    for by_other in [true, false] {
-        let own = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let (mut ours, mut theirs) = own.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let theirs = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            (listener.accept().await.unwrap().0, theirs)
-        });
-        ours.handle().set_send_strategy(SendStrategy::Uring);
-        // A write after a read asks for the ring of the stream's runtime.
-        let answer = async {
-            theirs.write_all(b"ping").unwrap();
-            ours.read_exact(&mut [0; 4]).await.unwrap();
-            ours.write_all(b"pong").await.unwrap();
-            ours.flush().await.unwrap();
-        };
-        let other = Builder::new_current_thread().enable_all().build().unwrap();
-        match by_other {
-            true => other.block_on(answer),
-            false => block_on(answer),
-        }
-        own.block_on(async {
-            let info = driver_info();
-            assert!(info.rings() == 1 && info.reason().is_none(), "created by another runtime: {by_other}: {info}");
-            let (reader, mut writer) = std::io::pipe().unwrap();
-            let before = Snapshot::now();
-            let read = tokio::spawn(Chain::new().on(Arc::new(reader)).read(4).run());
-            while Snapshot::now().since(&before).ring_submissions == 0 {
-                tokio::task::yield_now().await;
-            }
-            writer.write_all(b"late").unwrap();
-            let report = tokio::time::timeout(HANGS, read).await.expect("no task is woken").unwrap().unwrap();
-            assert_eq!(report.outcomes(), [StepOutcome::Done(4)]);
-        });
-    }
-}
-
-/// Runs a future without a runtime.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let (mut future, waker) = (pin!(future), Waker::from(Arc::new(Unpark(std::thread::current()))));
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park_timeout(HANGS),
-        }
-    }
-}
-
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
 }
 
 #[test]

@@ -31,8 +31,6 @@ const CONNECTIONS: usize = 10_000 / EACH;
 /// Descriptors that a connection takes.
 const EACH: usize = if cfg!(millstream_portable) { 2 } else { 1 };
 const RESIDENT: usize = 14 << 10;
-/// Additional memory where the ring receives for the connection.
-const BY_RING: usize = 1 << 10;
 /// Maximum allocated memory of a connection, including hyper's buffers of 8 KiB.
 const ALLOCATED: u64 = 22 << 10;
 /// Maximum number of bytes still allocated at the end: grown tables and globals of the process.
@@ -91,9 +89,7 @@ fn visit(flavour: Flavour, server: &Server) {
     }
     println!("{flavour:?}: {resident} bytes resident for each of {CONNECTIONS} connections");
     assert!(tasks() >= CONNECTIONS, "one task per connection");
-    let by_ring = std::env::var_os("MILLSTREAM_IO").is_some_and(|io| io == "uring");
-    let most = RESIDENT + if by_ring { BY_RING } else { 0 };
-    assert!(resident <= most, "{flavour:?}: {resident} bytes resident for each connection");
+    assert!(resident <= RESIDENT, "{flavour:?}: {resident} bytes resident for each connection");
     drop(clients);
     // Resident memory is not checked: the allocator keeps pages for reuse.
     while tasks() > before {}

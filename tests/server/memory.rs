@@ -45,10 +45,8 @@ fn connect(addr: SocketAddr, until: &'static [u8]) -> mpsc::Receiver<Vec<TcpStre
 }
 
 /// Returns the bytes that a connection may need at most: those `measured` with all features, and 4 %. hyper's state alone has
-/// 10 000. A ring that receives has a state of its own.
+/// 10 000.
 fn limit(measured: i64) -> i64 {
-    let by_ring = std::env::var_os("MILLSTREAM_IO").is_some_and(|io| io == "uring");
-    let measured = if by_ring { measured + 700 } else { measured };
     measured + measured / 25
 }
 

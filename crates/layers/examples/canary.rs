@@ -12,7 +12,7 @@
 //! ```
 //!
 //! `-- --help` lists the options for addresses and trusted networks. With a token in `CANARY_TOKEN`, trusted clients can
-//! request a path: `curl -H "x-millstream-canary: epoll;$CANARY_TOKEN"`. Ctrl-C ends the server.
+//! request a path: `curl -H "x-millstream-canary: no-cork;$CANARY_TOKEN"`. Ctrl-C ends the server.
 //!
 //! The operator's listener has no passwords, so it is for this machine only. It accepts only IP addresses and
 //! `localhost` as hosts, so a web page cannot read it through a host name of its own. Changes need `PUT`, which pages

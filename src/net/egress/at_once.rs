@@ -19,8 +19,7 @@ impl Egress {
             && (1..=COPY_MAX).contains(&offered)
             && slices.len() <= IOV_LIMIT
             && !slices.iter().any(|slice| origin::is_of_file(slice))
-            && self.options.pace.is_none()
-            && self.by_ring.answers_alone(self.send_strategy());
+            && self.options.pace.is_none();
         if !is_candidate {
             return None;
         }
@@ -61,6 +60,6 @@ impl EgressState {
     #[inline]
     fn is_clear(&self) -> bool {
         let has_ended = self.failure.is_some() || self.dead || self.ended || self.shut_down;
-        !has_ended && !self.is_held() && self.queue.is_empty()
+        !has_ended && !self.blocked && self.queue.is_empty()
     }
 }

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 
 use super::super::stats::Reason;
-use super::HeldOpen;
 use super::linger::Lingering;
 use super::{Egress, EgressState};
 use crate::sys::fd::AsFd;
@@ -17,7 +16,7 @@ impl Egress {
         self.send_queue(&mut state, Reason::Shutdown);
         self.report(&mut state)?;
         (state.ended, state.shut_down) = (true, true);
-        if state.queued() > 0 {
+        if !state.queue.is_empty() {
             return self.check_runtime();
         }
         self.close_if_due(&mut state);
@@ -26,7 +25,7 @@ impl Egress {
 
     /// Closes the sending side of the socket if the owner has shut it down and nothing is queued.
     pub(super) fn close_if_due(&self, state: &mut EgressState) {
-        if !state.shut_down || state.queued() > 0 {
+        if !state.shut_down || !state.queue.is_empty() {
             return;
         }
         match socket::shutdown_write(self.as_fd()) {
@@ -36,12 +35,11 @@ impl Egress {
     }
 
     /// Called when the owner drops the stream. Hands waiting bytes to the kernel, and sends the rest in the background.
-    /// Then the connection ends, even if the socket is `held` open by a ring.
-    pub(in crate::net) fn abandon(self: &Arc<Self>, held: Option<HeldOpen>) {
+    pub(in crate::net) fn abandon(self: &Arc<Self>) {
         let mut state = self.state();
         self.send_queue(&mut state, Reason::Dropped);
         // Bytes delayed by a rate stay delayed.
-        if state.queued() > 0 && !state.paced {
+        if !state.queue.is_empty() && !state.paced {
             self.hand_over(&mut state);
             if !state.queue.is_empty() {
                 // The next send registers the socket with the runtime again.
@@ -49,19 +47,17 @@ impl Egress {
                 state.blocked = false;
             }
         }
-        let left = state.queued() > 0;
+        let left = !state.queue.is_empty();
         drop(state);
         if left {
-            self.runtime().spawn(Lingering::new(Arc::clone(self), held).run());
-        } else if let Some(held) = held {
-            held.end(self.as_fd());
+            self.runtime().spawn(Lingering::new(Arc::clone(self)).run());
         }
     }
 
     /// Hands waiting bytes to the kernel by a larger send buffer, whether or not the socket has room. Bytes that do not
     /// fit remain, and no task is woken when they would fit.
     pub(super) fn hand_over(&self, state: &mut EgressState) {
-        if state.away > 0 || state.failure.is_some() || state.queue.is_empty() {
+        if state.failure.is_some() || state.queue.is_empty() {
             return;
         }
         if socket::discards_at_close(self.as_fd()) {

@@ -36,7 +36,7 @@ impl Egress {
     pub(super) fn finish(&self) -> usize {
         let Some(mut state) = try_for(&self.state, LOCK) else { return 1 };
         self.hand_over(&mut state);
-        if state.failure.is_some() { 0 } else { state.queued() }
+        if state.failure.is_some() { 0 } else { state.queue.len() }
     }
 }
 

@@ -86,15 +86,8 @@ impl Egress {
         let mut state = self.state();
         match state.failure {
             Some(SendFailure::Errno(errno)) if errno != Errno::PIPE => self.report(&mut state),
-            // Only a reset closes a connection with unsent bytes; the send of the ring that has the error has not ended.
-            None if state.away > 0 && self.is_closed() => Err(io::ErrorKind::ConnectionReset.into()),
             _ => Ok(()),
         }
-    }
-
-    /// Returns whether the connection has ended, if it is TCP: both sides of it, as the sending side is open.
-    fn is_closed(&self) -> bool {
-        socket::has_hung_up(self.as_fd()) && socket::local_addr(self).is_ok()
     }
 
     /// Records that reading has failed: the kernel refuses writes, and each write returns its error at once.

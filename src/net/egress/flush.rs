@@ -6,8 +6,6 @@ use std::sync::{Arc, MutexGuard};
 use super::{Egress, EgressState};
 use crate::counters::{Counter, count};
 use crate::net::stats::Reason;
-#[cfg(uring_net)]
-use crate::ring::net::send::RingSend;
 use crate::runtime::Flush;
 
 impl Egress {
@@ -32,7 +30,7 @@ impl Egress {
     /// Wakes the writer if it may continue, because bytes were sent or sending has failed.
     pub(super) fn sent(&self, mut state: MutexGuard<'_, EgressState>) {
         // Without its runtime a stream never has more room, and its writer gets an error.
-        let enough = state.queued() <= state.high / 2 || self.writer.is_unwatched();
+        let enough = state.queue.len() <= state.high / 2 || self.writer.is_unwatched();
         state.refused &= !enough;
         let waiter = if enough { state.waiter.take() } else { None };
         let reader = self.reader_to_wake(&state);
@@ -59,10 +57,5 @@ impl Flush for Egress {
         }
         self.send_queue(&mut state, reason);
         self.sent(state);
-    }
-
-    #[cfg(uring_net)]
-    fn by_ring(self: Arc<Self>) -> Option<Arc<dyn RingSend>> {
-        Some(self)
     }
 }

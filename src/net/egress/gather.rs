@@ -65,7 +65,7 @@ impl Egress {
             waker.wake_by_ref();
             return Poll::Pending;
         }
-        if !state.is_held()
+        if !state.blocked
             && let Some(n) = self.write_through(&mut state, slices, offered)?
         {
             return Poll::Ready(Ok(n));
@@ -80,20 +80,17 @@ impl Egress {
 
     /// Returns the maximum time that a write may wait in the queue, or `None` if it goes through.
     fn gathers(&self, state: &EgressState, slices: OriginSlices<'_>, offered: usize) -> Option<Duration> {
-        let (mut limit, strategy) = (self.options.limit, self.send_strategy());
-        if limit.is_zero() || strategy == SendStrategy::NoCork || state.queued() + offered > state.high {
+        let limit = self.options.limit;
+        if limit.is_zero() || self.send_strategy() == SendStrategy::NoCork || state.queue.len() + offered > state.high {
             return None;
         }
         // Empty writes, and writes that must fail, go to the kernel for its own result.
-        if state.failure.is_some() || state.ended || (offered == 0 && state.queued() == 0) {
+        if state.failure.is_some() || state.ended || (offered == 0 && state.queue.is_empty()) {
             return None;
         }
-        if !state.is_held() && self.peer_spoke.load(Ordering::Relaxed) {
+        if !state.blocked && self.peer_spoke.load(Ordering::Relaxed) {
             self.peer_spoke.store(false, Ordering::Relaxed);
-            if state.scheduled || !self.by_ring.answers_together(strategy, &self.turn) {
-                return None;
-            }
-            limit = Duration::ZERO;
+            return None;
         }
         // The rest of a file cannot be gathered with other bytes; HTTP/2 frames include their heads.
         if slices.is_one_file() {
@@ -110,7 +107,7 @@ impl Egress {
         slices: OriginSlices<'_>,
         offered: usize,
     ) -> io::Result<Option<usize>> {
-        if offered == 0 && state.queued() > 0 {
+        if offered == 0 && !state.queue.is_empty() {
             return Ok(Some(0));
         }
         let waited = state.queue.len();

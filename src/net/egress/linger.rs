@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use super::super::stats::Reason;
 use super::Egress;
-use super::HeldOpen;
 use crate::sys::fd::AsFd;
 use crate::sys::{socket, tcp, transfer};
 
@@ -23,12 +22,11 @@ const CHECK: Duration = Duration::from_secs(1);
 pub(super) struct Lingering {
     /// `None` once the work is done.
     egress: Option<Arc<Egress>>,
-    held: Option<HeldOpen>,
 }
 
 impl Lingering {
-    pub(super) fn new(egress: Arc<Egress>, held: Option<HeldOpen>) -> Self {
-        Self { egress: Some(egress), held }
+    pub(super) fn new(egress: Arc<Egress>) -> Self {
+        Self { egress: Some(egress) }
     }
 
     pub(super) async fn run(mut self) {
@@ -38,9 +36,6 @@ impl Lingering {
             if sent.is_err() && egress.queued() > 0 {
                 // The runtime ends: the thread goes on.
                 return;
-            }
-            if let Some(held) = self.held {
-                held.end(egress.as_fd());
             }
         }
         self.egress = None;

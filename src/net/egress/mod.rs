@@ -8,19 +8,17 @@
 //! - `at_once`: the common write, sent at once. `single_writes`: whether a write is likely the only one of its turn.
 //! - `gather`: other writes, and the decision whether they gather.
 //! - `state`: what the lock protects; `high_water`: the mark above which writers wait.
-//! - `socket_writer`: the system calls. `flush`: at the end of a turn, and when the socket has room. `by_ring`,
-//!   `ring_send`: in a batch by the ring (feature `uring-net`).
+//! - `socket_writer`: the system calls. `flush`: at the end of a turn, and when the socket has room.
 //! - `ready`: waiting for room. `raw`, `outlet`, `records`: sends by the caller, and by another task.
 //! - `seen`, `leaving`, `tune`: what a handle sees and changes.
-//! - `failure`, `reader_waker`, `close`, `linger`, `held_open`, `exit`: the ends.
+//! - `failure`, `reader_waker`, `close`, `linger`, `exit`: the ends.
 //!
 //! Invariants:
 //! 1. Bytes leave in the order in which writes returned: every sender holds the lock and sends the queue first.
 //! 2. While `blocked`, the writer's waker is armed with the runtime's driver, and nothing is sent before it is called.
-//! 3. While bytes are `away`, handed out to the ring, only the ring sends; new writes gather behind them.
-//! 4. A non-empty queue is scheduled, away or blocked, or the stream has failed.
-//! 5. Once bytes are lost nothing more is sent: the peer must not read on after a gap.
-//! 6. A shutdown ends the sending side of the socket once the queue is empty. Nothing is queued after a shutdown.
+//! 3. A non-empty queue is scheduled or blocked, or the stream has failed.
+//! 4. Once bytes are lost nothing more is sent: the peer must not read on after a gap.
+//! 5. A shutdown ends the sending side of the socket once the queue is empty. Nothing is queued after a shutdown.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -33,8 +31,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::coop;
 
-#[cfg(uring_net)]
-pub(super) use self::held_open::HeldOpen;
 pub use self::leaving::Leaving;
 use self::state::EgressState;
 use super::options::Options;
@@ -46,22 +42,15 @@ use super::stats::{KernelStats, Reason, Record, StreamStats};
 use crate::runtime::{DirtyRef, Flush, Turn};
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::watch::Watched;
-use by_ring::ByRing;
-#[cfg(not(uring_net))]
-pub(super) use by_ring::HeldOpen;
 use reader_waker::ReaderWaker;
 use socket_writer::SocketWriter;
 
 mod at_once;
-#[cfg_attr(not(uring_net), path = "no_by_ring.rs")]
-mod by_ring;
 mod close;
 mod exit;
 mod failure;
 mod flush;
 mod gather;
-#[cfg(uring_net)]
-mod held_open;
 mod high_water;
 mod leaving;
 mod linger;
@@ -71,8 +60,6 @@ mod reader_waker;
 mod ready;
 #[cfg(tls)]
 pub(super) mod records;
-#[cfg(uring_net)]
-mod ring_send;
 mod seen;
 mod single_writes;
 mod socket_writer;
@@ -89,7 +76,6 @@ pub(super) struct Egress {
     options: Arc<Options>,
     send_strategy: StrategySwitch,
     profile: ProfileCell,
-    by_ring: ByRing,
     /// Whether the peer has sent bytes since the last write.
     peer_spoke: AtomicBool,
     /// Whether the next write may be the only one of its turn, so that writes can check without the lock.
@@ -124,7 +110,7 @@ impl fmt::Debug for Egress {
         let state = self.state();
         f.debug_struct("Egress")
             .field("fd", &self.as_fd())
-            .field("queued", &state.queued())
+            .field("queued", &state.queue.len())
             .field("blocked", &state.blocked)
             .field("failure", &state.failure)
             .finish_non_exhaustive()
@@ -139,16 +125,12 @@ impl Egress {
         // The waker and the stream refer to each other, so the waker gets its reference later.
         let writable = Arc::new(Writable::default());
         let writer = SocketWriter::new(socket, turn.runtime().clone(), Waker::from(Arc::clone(&writable)));
-        let by_ring = ByRing::new(&writer, &turn, &options);
-        if !by_ring.receives {
-            writer.io()?;
-        }
+        writer.io()?;
         let egress = Arc::new_cyclic(|me| Self {
             writer,
             turn,
             send_strategy: StrategySwitch::new(options.send_strategy),
             profile: ProfileCell::new(Profile::System),
-            by_ring,
             peer_spoke: AtomicBool::new(false),
             expects_single: AtomicBool::new(false),
             unread: AtomicBool::new(false),
@@ -200,7 +182,7 @@ impl Egress {
     }
 
     pub(super) fn queued(&self) -> usize {
-        self.state().queued()
+        self.state().queue.len()
     }
 
     #[cfg(feature = "server")]
@@ -238,7 +220,7 @@ impl Egress {
 
     /// Sends the queue as far as the socket accepts it, unless sending is blocked.
     fn send_queue(&self, state: &mut EgressState, reason: Reason) {
-        if state.is_held() || state.failure.is_some() || state.queue.is_empty() {
+        if state.blocked || state.failure.is_some() || state.queue.is_empty() {
             return;
         }
         let waited = state.queue.len();

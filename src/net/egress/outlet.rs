@@ -80,7 +80,7 @@ impl fmt::Debug for Outlet {
 impl Egress {
     fn has_room(&self, cx: &Context<'_>) -> bool {
         let mut state = self.state();
-        let has_room = !state.is_held() && state.failure.is_none();
+        let has_room = !state.blocked && state.failure.is_none();
         if !has_room {
             state.waiter = Some(cx.waker().clone());
         }
@@ -113,7 +113,7 @@ impl Egress {
         if state.failure.is_some() || state.dead || state.ended || self.writer.is_unwatched() {
             return None;
         }
-        if offered == 0 || state.is_held() {
+        if offered == 0 || state.blocked {
             return Some(0);
         }
         match with_origins(slices, |slices| self.write_through(state, slices, offered)) {

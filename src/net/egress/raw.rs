@@ -26,7 +26,7 @@ impl Egress {
         if state.shut_down {
             return Poll::Ready(Err(Errno::PIPE.into()));
         }
-        if state.queued() == 0 && !state.is_held() && self.may_send(&mut state, 0) {
+        if state.queue.is_empty() && !state.blocked && self.may_send(&mut state, 0) {
             match self.writer.send(Way::Call, send) {
                 Ok(Some(n)) => {
                     self.record_bytes(&mut state, n, n);

@@ -22,7 +22,7 @@ impl Egress {
     pub(in crate::net) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let progress = ready!(coop::poll_proceed(cx));
         let mut state = self.state();
-        if state.is_held() && state.refused && state.failure.is_none() && !state.ended {
+        if state.blocked && state.refused && state.failure.is_none() && !state.ended {
             self.check_runtime()?;
             state.waiter = Some(cx.waker().clone());
             return Poll::Pending;
@@ -41,7 +41,7 @@ impl Egress {
         let mut state = self.state();
         self.send_queue(&mut state, Reason::Flushed);
         self.report(&mut state)?;
-        match state.queued() {
+        match state.queue.len() {
             0 => Ok(()),
             n => Err(io::Error::new(io::ErrorKind::WouldBlock, format!("the socket has not taken {n} written bytes"))),
         }
@@ -62,7 +62,7 @@ impl Egress {
             self.mark_reported(&mut state);
             return Poll::Ready(Err(failure.into()));
         }
-        if state.queued() == 0 {
+        if state.queue.is_empty() {
             return Poll::Ready(Ok(()));
         }
         self.check_runtime()?;

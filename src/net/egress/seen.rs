@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
-use super::super::send_strategy::SendStrategy;
 use super::super::stats::{Pulse, Record, StreamStats};
 use super::Egress;
 use super::leaving::Leaving;
@@ -20,7 +19,7 @@ impl Egress {
 
     pub(in crate::net) fn stats(&self) -> StreamStats {
         let state = self.state();
-        self.writer.meter.stats(state.queued(), state.blocked, self.send_strategy())
+        self.writer.meter.stats(state.queue.len(), state.blocked, self.send_strategy())
     }
 
     pub(in crate::net) fn pulse(&self) -> Pulse {
@@ -28,7 +27,7 @@ impl Egress {
         Pulse {
             received: self.writer.meter.bytes_received(),
             sent: self.writer.meter.bytes_sent(),
-            queued: state.queued(),
+            queued: state.queue.len(),
             blocked: state.blocked,
             paced: state.paced,
         }
@@ -70,17 +69,6 @@ impl Egress {
 
     pub(in crate::net) fn set_unread(&self, on: bool) {
         self.unread.store(on, Ordering::Relaxed);
-    }
-
-    /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if the ring it asks for is missing.
-    pub(in crate::net) fn effective_strategy(&self) -> SendStrategy {
-        #[cfg(feature = "uring-net")]
-        if self.send_strategy() == SendStrategy::Uring
-            && !(cfg!(uring_net) && self.turn.driver().is_some_and(|driver| driver.closed().is_none()))
-        {
-            return SendStrategy::Epoll;
-        }
-        self.send_strategy()
     }
 
     pub(in crate::net) fn record(&self) -> Arc<Record> {

@@ -63,12 +63,6 @@ impl From<io::Error> for SendFailure {
     }
 }
 
-#[cfg(uring_net)]
-/// Returns whether an error may be due to the way of sending, and no bytes were sent.
-pub(in crate::net) fn is_refused(errno: Errno) -> bool {
-    matches!(errno, Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::ACCESS)
-}
-
 impl AsFd for SocketWriter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -208,27 +202,6 @@ impl SocketWriter {
         }
     }
 
-    #[cfg(uring_net)]
-    /// Evaluates the result of a send by the ring of the memory at the front of `queue`. Returns the bytes sent, or
-    /// `None` if the socket had no room. The waker is not armed then.
-    pub(in crate::net) fn sent(
-        &self,
-        queue: &Queue,
-        result: Result<usize, Errno>,
-    ) -> Result<Option<usize>, SendFailure> {
-        match result {
-            Ok(n) => {
-                self.meter.sent(n, Way::Ring);
-                // Checked after the send, as in `send_memory`, and also before it.
-                if queue.is_torn(IOV_LIMIT, true) { Err(SendFailure::Torn) } else { Ok(Some(n)) }
-            }
-            // The ring did not accept or support it: a plain call decides.
-            Err(Errno::AGAIN | Errno::INTR | Errno::CANCELED | Errno::NOMEM | Errno::NOBUFS) => Ok(None),
-            Err(errno) if is_refused(errno) => Ok(None),
-            Err(errno) => Err(io::Error::from(errno).into()),
-        }
-    }
-
     fn send_memory(
         &self,
         slices: &[IoSlice<'_>],
@@ -295,25 +268,5 @@ impl SocketWriter {
                 Err(e) => return Err(e.into()),
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[cfg(uring_net)]
-    #[tokio::test]
-    async fn sends_refused_by_the_ring_are_left_to_plain_calls() {
-        use super::*;
-
-        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        let writer = SocketWriter::new(socket.into(), Handle::current(), Waker::noop().clone());
-        let sent = |errno| writer.sent(&Queue::default(), Err(errno));
-        for errno in [Errno::AGAIN, Errno::CANCELED, Errno::NOMEM, Errno::INVAL, Errno::OPNOTSUPP, Errno::PERM] {
-            assert!(matches!(sent(errno), Ok(None)), "{errno}");
-        }
-        for errno in [Errno::PIPE, Errno::CONNRESET, Errno::TIMEDOUT] {
-            assert!(matches!(sent(errno), Err(SendFailure::Errno(failure)) if failure == errno), "{errno}");
-        }
-        assert!(matches!(sent(Errno::FAULT), Err(SendFailure::Torn)));
     }
 }

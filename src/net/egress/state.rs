@@ -28,7 +28,6 @@ pub(super) struct EgressState {
     pub(super) paced: bool,
     /// The socket has room again, and a flush is scheduled.
     pub(super) room: bool,
-    pub(super) away: usize,
     /// Number of bytes sent at which the round trip is measured next, and the profile chosen for it.
     pub(super) look_at: u64,
     pub(super) fitted: Profile,
@@ -65,17 +64,9 @@ impl EgressState {
         }
     }
 
-    pub(super) fn is_held(&self) -> bool {
-        self.blocked || self.away > 0
-    }
-
-    pub(super) fn queued(&self) -> usize {
-        self.queue.len() + self.away
-    }
-
-    /// Returns whether a non-empty queue needs a flush (invariant 4). The caller must then schedule the stream.
+    /// Returns whether a non-empty queue needs a flush (invariant 3). The caller must then schedule the stream.
     pub(super) fn needs_flush(&mut self) -> bool {
-        let needs = !self.scheduled && !self.is_held() && !self.queue.is_empty();
+        let needs = !self.scheduled && !self.blocked && !self.queue.is_empty();
         self.scheduled |= needs;
         needs
     }

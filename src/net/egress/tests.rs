@@ -1,6 +1,5 @@
 //! The origin of each slice of a write is looked up once, whichever way the slice is sent, and torn files are found.
 
-use std::future::poll_fn;
 use std::io::Write;
 
 use super::super::pace::{Grant, SharedPace};
@@ -174,26 +173,4 @@ async fn a_reader_at_the_end_gets_an_error_that_is_recorded_later() {
     drop(state);
     assert_eq!(checked.recv().unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
     reader.join().unwrap().unwrap();
-}
-
-/// The kernel returns a reset once, here to a send of the ring, which has not ended yet.
-#[tokio::test]
-async fn a_reader_at_the_end_gets_the_reset_under_a_send_of_the_ring() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    for is_reset in [false, true] {
-        let theirs = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (ours, _) = listener.accept().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let egress = Egress::new(ours.into(), Turn::current(), Options::of_a_gathering_stream()).unwrap();
-        egress.state().away = 1;
-        if is_reset {
-            theirs.set_zero_linger().unwrap();
-        }
-        drop(theirs);
-        poll_fn(|cx| egress.io().unwrap().poll_read_ready(cx).map_ok(drop)).await.unwrap();
-        let error = socket2::SockRef::from(&*egress).take_error().unwrap().map(|error| error.kind());
-        assert_eq!(error, is_reset.then_some(io::ErrorKind::ConnectionReset), "for the send");
-        assert_eq!(egress.check_end().err().map(|error| error.kind()), error);
-        egress.state().away = 0;
-    }
 }

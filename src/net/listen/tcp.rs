@@ -106,17 +106,6 @@ impl TcpListenerBuilder {
         self
     }
 
-    /// Sends pool memory ([`lease`](crate::buf::lease)) of 16 KiB or more without a copy (`IORING_OP_SENDMSG_ZC`, Linux
-    /// 6.1). The memory is kept until the kernel has released it. Off by default, and always off on loopback, because
-    /// it saves time only on fast network cards. A connection for which the kernel copies anyway returns to plain
-    /// sends.
-    #[cfg(feature = "uring-net")]
-    #[must_use]
-    pub fn zero_copy(mut self, on: bool) -> Self {
-        self.options.zero_copy = on;
-        self
-    }
-
     /// Sets the congestion control of new connections, such as `bbr` (`TCP_CONGESTION`,
     /// [tcp(7)](https://man7.org/linux/man-pages/man7/tcp.7.html)); by default that of the system. If it is not
     /// available to this process, binding fails with an error that lists the available ones.

@@ -140,8 +140,8 @@ macro_rules! whole {
             ///
             /// `ErrorKind::WouldBlock` if the socket has not accepted all written bytes; wait for
             /// [`flushed`](Self::flushed) first. The bytes are then sent as after a drop. `ErrorKind::InvalidInput` if
-            /// received bytes were not read, or the kernel receives ahead (`Receive::Multishot`). An earlier error that
-            /// was not returned yet. After an error the stream is dropped.
+            /// received bytes were given back and not read again. An earlier error that was not returned yet. After an
+            /// error the stream is dropped.
             pub fn into_std(self) -> std::io::Result<$std> {
                 self.stream.duplicate().map(Into::into)
             }

@@ -157,12 +157,6 @@ impl Handle {
         self.egress().map(|egress| egress.send_strategy())
     }
 
-    /// Returns [`send_strategy`](Self::send_strategy), or `epoll` if that needs a ring and there is none; `None` once
-    /// the stream is closed.
-    pub fn effective_strategy(&self) -> Option<SendStrategy> {
-        self.egress().map(|egress| egress.effective_strategy())
-    }
-
     /// Sets the strategy of writes from now on. Bytes are neither lost nor reordered. Does nothing once the stream is
     /// closed.
     pub fn set_send_strategy(&self, strategy: SendStrategy) {

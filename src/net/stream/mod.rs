@@ -2,7 +2,7 @@
 //!
 //! - `tcp`, `unix`: the streams; `tcp_options`: options of a TCP connection.
 //! - `stream`: the common part of both, with the traits that a server uses.
-//! - `recv_buf`: receives by plain calls; `ingress`: by the ring.
+//! - `recv_buf`: receives.
 //! - `readiness`: waits, peeks, and calls that do not wait.
 //! - `halves`: a stream for two tasks.
 //! - `peer_addr`, `credentials`: who the peer is.
@@ -17,8 +17,6 @@ mod counts;
 mod credentials;
 mod halves;
 mod handle;
-#[cfg_attr(not(uring_net), path = "no_ingress.rs")]
-mod ingress;
 mod owed;
 mod peer_addr;
 mod readiness;

@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::BufMut;
 use tokio::io::{AsyncRead, AsyncReadExt, Interest, ReadBuf, Ready};
 
-use super::recv_buf::{Peek, RecvBuf, poll_plain};
+use super::recv_buf::{Peek, poll_receive};
 use super::stream::Stream;
 use crate::net::stats::Reason;
-use crate::sys::fd::{AsFd, BorrowedFd};
+use crate::sys::fd::AsFd;
 use crate::sys::socket::{self, PeerActivity};
 
 /// A stream, or a half of one.
@@ -24,39 +24,13 @@ pub trait Inner {
     fn addr(&self, of_peer: bool) -> io::Result<Self::Addr>;
 }
 
-/// Finds out whether there are bytes to read.
-#[derive(Default)]
-struct Probe(bool);
-
-impl RecvBuf for Probe {
-    const TAKES: bool = false;
-
-    fn room(&self) -> usize {
-        usize::from(!self.0)
-    }
-
-    fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        let mut byte = [0];
-        Peek(&mut ReadBuf::new(&mut byte)).receive(socket)?;
-        self.0 = true;
-        Ok(0)
-    }
-
-    fn put(&mut self, _: &[u8]) {
-        self.0 = true;
-    }
-}
-
 impl Stream {
     /// Waits until a read would not wait, as far as known.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.unread_bytes().is_empty() {
             return Poll::Ready(Ok(()));
         }
-        let ready = match &self.ingress {
-            Some(_) => self.receive(&mut self.unread_bytes(), Some(cx), &mut Probe::default()),
-            None => poll_plain(&self.egress, Some(cx), 1, |_| Ok(0)),
-        };
+        let ready = poll_receive(&self.egress, Some(cx), 1, |_| Ok(0));
         if ready.is_pending() {
             self.egress.wake_at_failure(cx);
         }
@@ -117,19 +91,15 @@ impl Stream {
     pub(super) fn duplicate(&self) -> io::Result<crate::sys::fd::OwnedFd> {
         self.egress.try_drain()?;
         if self.has_received_ahead() {
-            let why = "bytes were received that are not read, or the kernel receives ahead";
+            let why = "bytes were received that are not read";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         self.as_fd().try_clone_to_owned()
     }
 
-    /// As [`duplicate`](Self::duplicate), once written bytes were sent and the kernel does not receive ahead: reading
-    /// ends its receive, if the strategy is [`Epoll`](crate::net::SendStrategy::Epoll).
+    /// As [`duplicate`](Self::duplicate), once written bytes were sent.
     pub(super) fn poll_duplicate(&self, cx: &mut Context<'_>) -> Poll<io::Result<crate::sys::fd::OwnedFd>> {
         ready!(self.egress.poll_drained(cx, Reason::Flushed))?;
-        if self.ingress.is_some() && self.poll_readable(cx).is_pending() && self.has_received_ahead() {
-            return Poll::Pending;
-        }
         Poll::Ready(self.duplicate())
     }
 }

@@ -1,4 +1,4 @@
-//! Destinations of received bytes, and receiving into them by plain calls.
+//! Destinations of received bytes, and receiving into them.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -74,7 +74,7 @@ impl RecvBuf for Peek<'_, '_> {
 /// Calls `receive` to take at most `room` bytes when the socket is readable; without `cx` only if it is. With a `room`
 /// of 1 a short read does not mean that the socket is empty.
 #[inline(always)]
-pub(super) fn poll_plain(
+pub(super) fn poll_receive(
     egress: &Egress,
     mut cx: Option<&mut Context<'_>>,
     room: usize,

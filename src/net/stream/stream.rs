@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use super::handle::Handle;
-use super::ingress::Ingress;
 use super::owed::Owed;
-use super::recv_buf::{RecvBuf, poll_plain};
+use super::recv_buf::{RecvBuf, poll_receive};
 use crate::net::egress::Egress;
 use crate::net::egress::outlet::{Outlet, Seal};
 use crate::net::options::Options;
@@ -17,8 +16,6 @@ use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 
 pub struct Stream {
     pub(in crate::net) egress: Arc<Egress>,
-    /// Present if the kernel receives ahead, by a multishot receive.
-    pub(super) ingress: Option<Arc<Ingress>>,
     /// Bytes that a reader gave back. The lock makes receives exclusive.
     pub(in crate::net) unread: Mutex<Vec<u8>>,
     owed: Option<Arc<Owed>>,
@@ -51,8 +48,7 @@ pub trait TakeOver {
         None
     }
 
-    /// Returns a duplicate of the socket for a successor of the stream, which is dropped next. Ends a receive of the
-    /// ring first.
+    /// Returns a duplicate of the socket for a successor of the stream, which is dropped next.
     ///
     /// # Errors
     ///
@@ -76,9 +72,8 @@ impl Stream {
     /// Panics outside a tokio runtime with I/O enabled.
     #[track_caller]
     pub(in crate::net) fn new(socket: OwnedFd, turn: Arc<Turn>, options: impl Into<Arc<Options>>) -> io::Result<Self> {
-        let egress = Egress::new(socket, Arc::clone(&turn), options)?;
-        let ingress = Ingress::new(&egress, turn);
-        Ok(Self { egress, ingress, unread: Mutex::default(), owed: None })
+        let egress = Egress::new(socket, turn, options)?;
+        Ok(Self { egress, unread: Mutex::default(), owed: None })
     }
 
     /// Receives into `buf`, once; 0 bytes mean the end of the stream.
@@ -118,11 +113,7 @@ impl Stream {
         if room == 0 {
             return Poll::Ready(Ok(()));
         }
-        let new = match &self.ingress {
-            Some(ingress) => ingress.poll_receive(cx.as_deref_mut(), buf),
-            None => poll_plain(&self.egress, cx.as_deref_mut(), room, |fd| buf.receive(fd)),
-        };
-        match new {
+        match poll_receive(&self.egress, cx.as_deref_mut(), room, |fd| buf.receive(fd)) {
             // The given-back bytes are returned first.
             Poll::Pending if again > 0 => Poll::Ready(Ok(())),
             Poll::Pending => {
@@ -155,15 +146,9 @@ impl Stream {
         written
     }
 
-    /// Returns whether other callers may not receive, because of a multishot receive or bytes that were given back.
-    pub(super) fn receives_ahead(&self) -> bool {
-        self.ingress.is_some() || !self.unread_bytes().is_empty()
-    }
-
-    /// Returns whether received bytes are held, or a receive is under way, so that another reader of the socket misses
-    /// some.
+    /// Returns whether bytes were given back, so that another reader of the socket misses some.
     pub(super) fn has_received_ahead(&self) -> bool {
-        self.ingress.as_ref().is_some_and(|ingress| !ingress.is_idle()) || !self.unread_bytes().is_empty()
+        !self.unread_bytes().is_empty()
     }
 }
 
@@ -197,9 +182,7 @@ impl AsFd for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // A ring that receives keeps the socket open until it is driven, which may take long.
-        let held = self.ingress.as_ref().and_then(|ingress| ingress.abandon());
-        self.egress.abandon(held);
+        self.egress.abandon();
     }
 }
 
@@ -234,9 +217,9 @@ macro_rules! stream {
                 self.stream.egress.poll_drained(cx, $crate::net::stats::Reason::Flushed)
             }
 
-            /// Returns whether [`poll_receive_with`](Self::poll_receive_with) must not be called.
-            pub(crate) fn receives_ahead(&self) -> bool {
-                self.stream.receives_ahead()
+            /// Returns whether bytes were given back, which [`poll_receive_with`](Self::poll_receive_with) would overtake.
+            pub(crate) fn has_received_ahead(&self) -> bool {
+                self.stream.has_received_ahead()
             }
 
             /// Calls `receive` once bytes may have arrived. Returns their number; 0 means the end of the stream.
@@ -249,7 +232,7 @@ macro_rules! stream {
                 let mut received = 0;
                 let receive = |fd: crate::sys::fd::BorrowedFd<'_>| receive(fd).inspect(|&n| received = n);
                 // With a room of 1 a short read does not mean that the socket is empty.
-                std::task::ready!($crate::net::stream::recv_buf::poll_plain(&self.stream.egress, Some(cx), 1, receive))?;
+                std::task::ready!($crate::net::stream::recv_buf::poll_receive(&self.stream.egress, Some(cx), 1, receive))?;
                 if received == 0 {
                     self.stream.egress.check_end()?;
                 }

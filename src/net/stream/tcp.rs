@@ -59,12 +59,10 @@ use crate::sys::socket;
 ///   killed, aborts, calls `_exit` or executes another program.
 /// * A stream that outlives its runtime still sends while the socket has room; tokio's fails.
 /// * A stream whose socket is full is writable until its queue has refused a write, and again when the queue has room.
-///   It is readable once the runtime has seen bytes; tokio also takes a new connection for readable. With
-///   `Receive::Multishot` it is no longer readable once all received bytes were read; tokio's is readable until a read
-///   finds nothing or does not fill its buffer.
+///   It is readable once the runtime has seen bytes; tokio also takes a new connection for readable.
 /// * One task may wait to read, and one to write or for [`flushed`](Self::flushed). Of several, the last one is woken.
 /// * [`try_read_vectored`](Self::try_read_vectored) fills one buffer.
-/// * [`into_std`](Self::into_std) fails while bytes are queued or received ahead.
+/// * [`into_std`](Self::into_std) fails while bytes are queued, or read and given back.
 /// * The halves of a split are generic: [`OwnedReadHalf`](crate::net::OwnedReadHalf) stands for
 ///   `tokio::net::tcp::OwnedReadHalf`, `OwnedReadHalf<UnixStream>` for that of Unix sockets.
 /// * There is no `try_io` or `async_io`: calls on the socket itself would overtake queued bytes, and miss those that

@@ -24,11 +24,6 @@ pub struct UnixStream {
 stream!(UnixStream, std::os::unix::net::UnixStream, SocketAddr);
 
 impl UnixStream {
-    /// Returns whether bytes were received that another reader of the socket misses.
-    pub(crate) fn has_received_ahead(&self) -> bool {
-        self.stream.has_received_ahead()
-    }
-
     /// Connects to the listener at `path`, which is an abstract name if it begins with a NUL.
     ///
     /// Unlike tokio's `connect` it is ready when it is first polled, whether or not the listener has accepted the

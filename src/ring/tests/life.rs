@@ -179,23 +179,6 @@ fn a_forgotten_future_leaks_its_own_and_no_more() {
 }
 
 #[test]
-fn memory_of_a_zero_copy_send_stays_until_the_notification() {
-    let alive = alive();
-    let (driver, handle) = driver(8, |_| Act::GiveAndKeep(10));
-    let mut running = submit(&driver, Program::of(write(&file(), 0, counted(10, &alive))));
-    driver.turn();
-    assert!(poll(&mut running).is_none(), "the memory is in use");
-    drop(running);
-    driver.turn();
-    assert_eq!(alive.load(Ordering::SeqCst), 1);
-    handle.notify();
-    // The first cancel found nothing, since the send itself is done; the second one does not either.
-    handle.elapse();
-    driver.turn();
-    assert_eq!((alive.load(Ordering::SeqCst), driver.in_flight()), (0, 0));
-}
-
-#[test]
 fn shutting_down_cancels_and_waits() {
     let alive = alive();
     let (driver, _) = driver(64, |_| Act::Hold);

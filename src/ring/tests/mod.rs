@@ -2,7 +2,6 @@
 //!
 //! ```text
 //!  life    ownership, from submission to shutdown
-//!  sends   batches of sends
 //!  steps   outcomes of chains, the same on the ring and by plain calls
 //!  busy    a kernel that lacks room, memory or operations
 //!  panics  code of users that panics
@@ -22,7 +21,6 @@ use bytes::Bytes;
 
 use super::driver::{RingDriver, Running};
 use super::fake::{Act, Handle, Sqe, fake};
-use super::net::sockets::Sockets;
 use super::slots::Ended;
 use crate::ops::StepOutcome;
 use crate::ops::Target;
@@ -30,7 +28,6 @@ use crate::ops::program::Program;
 use crate::ops::rw::{Read, Write};
 #[cfg(not(millstream_loom))]
 use crate::sync::lock;
-use crate::sys::uring::Setup;
 
 #[cfg(not(millstream_loom))]
 mod busy;
@@ -47,14 +44,12 @@ mod operations;
 #[cfg(not(millstream_loom))]
 mod panics;
 #[cfg(not(millstream_loom))]
-mod sends;
-#[cfg(not(millstream_loom))]
 mod steps;
 
 /// Creates a driver of a fake ring with `capacity` entries and 8 places for files.
 fn driver(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> (Arc<RingDriver>, Handle) {
     let (port, handle) = fake(capacity, script);
-    (Arc::new(RingDriver::new(port, 8, false, Sockets::new(&Setup::default()), Box::new(|| {}))), handle)
+    (Arc::new(RingDriver::new(port, 8, false, Box::new(|| {}))), handle)
 }
 
 fn submit(driver: &Arc<RingDriver>, program: Program) -> Running {

@@ -26,9 +26,3 @@ fn entries_are_a_power_of_two_within_bounds() {
         assert_eq!(DriverBuilder::new().entries(asked).ring.entries, got);
     }
 }
-
-#[test]
-fn a_report_says_what_uring_does_not_apply_to() {
-    let report = DriverInfo { io: Io::Uring, rings: Vec::new(), refused: Vec::new() }.to_string();
-    assert_eq!(report.contains("lacks the feature `uring-net`"), !cfg!(uring_net), "{report}");
-}

@@ -15,7 +15,7 @@ use super::requests::Requests;
 use super::unread::Unread;
 use super::wait::Wait;
 use crate::body::GracefulClose;
-use crate::net::{Handle, SendStrategy};
+use crate::net::Handle;
 use crate::server::limits::Limits;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -206,8 +206,6 @@ impl ConnState {
 
     /// Makes the connection move to the successor of its server once it is idle.
     pub(in crate::server) fn begin_move(&self, successor: &Successor) {
-        // A ring would receive the next request, and hold the socket.
-        self.handle.set_send_strategy(SendStrategy::Epoll);
         self.moving.begin(successor);
     }
 

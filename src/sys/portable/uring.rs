@@ -5,6 +5,4 @@ pub(crate) struct Setup {
     pub(crate) entries: u32,
     pub(crate) single_thread: bool,
     pub(crate) workers: [u32; 2],
-    #[cfg(feature = "uring-net")]
-    pub(crate) receive_buffers: (u16, u32),
 }

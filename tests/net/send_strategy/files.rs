@@ -30,7 +30,7 @@ fn without_sendfile_files_leave_from_their_memory() {
     if alone::ran_in_child() {
         return;
     }
-    with(Io::Auto, Flavour::CurrentThread, || async {
+    with(Flavour::CurrentThread, || async {
         if testkit::lacks("sendfile") || testkit::lacks("mapping") {
             return;
         }
@@ -73,10 +73,8 @@ fn changing_the_path_under_load_keeps_every_byte_in_order() {
     if alone::ran_in_child() {
         return;
     }
-    for (io, flavour) in
-        [(Io::Auto, Flavour::CurrentThread), (Io::Uring, Flavour::CurrentThread), (Io::Auto, Flavour::TwoWorkers)]
-    {
-        with(io, flavour, || async {
+    for flavour in Flavour::BOTH {
+        with(flavour, || async {
             let (bytes, pieces) = file(300_000).await;
             for slow in [false, true] {
                 let (mut ours, mut theirs) = connect(SendStrategy::Auto).await;

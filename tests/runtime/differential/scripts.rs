@@ -128,8 +128,6 @@ const SCRIPTS: &[(&str, &[Step])] = &[
 pub(crate) enum Difference {
     /// Our stream accepts a write that fails on tokio's, and a later call returns the error. Calls in between succeed.
     Later,
-    /// Like `Later`, for streams that send by io_uring: these also gather the first write after a read.
-    LaterByRing,
 }
 
 /// Scripts with a difference, by family: whether TCP, and the kind.
@@ -146,15 +144,11 @@ pub(crate) const DIFFERENCES: &[(&str, bool, Difference)] = &[
     ("the peer resets, and is written to and read", false, Difference::Later),
     ("the peer resets, and is written to once and read", false, Difference::Later),
     ("the peer takes no more, and answers", false, Difference::Later),
-    ("the peer resets behind an answer", false, Difference::LaterByRing),
 ];
 
 fn check(difference: Difference, tokio: &Log, ours: &Log) -> Result<(), &'static str> {
     match difference {
-        // The first write is sent at once if the socket has room.
-        Difference::LaterByRing if tokio == ours => Ok(()),
-        Difference::LaterByRing if !sends_by_ring() => Err("they differ"),
-        Difference::Later | Difference::LaterByRing => {
+        Difference::Later => {
             let whole = |log: &Log| !matches!(log.seen.bytes, Bytes::Wrong { .. });
             let same = (tokio.seen.len, tokio.seen.end) == (ours.seen.len, ours.seen.end);
             if !same || tokio.seen.calls != ours.seen.calls || !whole(tokio) || !whole(ours) {
@@ -175,10 +169,6 @@ fn check(difference: Difference, tokio: &Log, ours: &Log) -> Result<(), &'static
             }
         }
     }
-}
-
-fn sends_by_ring() -> bool {
-    std::env::var("MILLSTREAM_IO").is_ok_and(|way| way == "uring")
 }
 
 fn compare<T: Subject, S: Subject>(wrong: &mut Vec<String>) {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use ::millstream::copy;
-use ::millstream::net::{self, Receive, TcpListenerBuilder, TcpStream};
+use ::millstream::net::{self, TcpStream};
 use ::tokio::fs::File;
 use ::tokio::io::{AsyncReadExt, AsyncWriteExt};
 use ::tokio::spawn;
@@ -14,16 +14,8 @@ use super::ROOM;
 use super::tokio::runtime;
 
 pub(super) fn echo(listener: TcpListener) -> io::Result<()> {
-    echo_by(listener, net::TcpListener::builder())
-}
-
-pub(super) fn echo_multishot(listener: TcpListener) -> io::Result<()> {
-    echo_by(listener, net::TcpListener::builder().receive(Receive::Multishot))
-}
-
-fn echo_by(listener: TcpListener, builder: TcpListenerBuilder) -> io::Result<()> {
     runtime()?.block_on(async {
-        let listener = builder.from_std(listener)?;
+        let listener = net::TcpListener::from_std(listener)?;
         loop {
             let (mut stream, _) = listener.accept().await?;
             spawn(async move {

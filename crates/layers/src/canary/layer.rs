@@ -28,7 +28,7 @@ use millstream::server::Trusted;
 /// use millstream::net::{SendStrategy, TcpListener};
 /// use millstream::server::Connection;
 ///
-/// let canary = CanaryLayer::builder().share(SendStrategy::Epoll, 5.0).build()?;
+/// let canary = CanaryLayer::builder().share(SendStrategy::NoSendfile, 5.0).build()?;
 /// let handle = canary.handle();
 /// let app = Router::new()
 ///     .route("/", get(|| async { "Hello, world!" }))
@@ -59,7 +59,7 @@ use millstream::server::Trusted;
 /// * resets: the peer closed or reset the connection or the HTTP/2 stream before the end. Endless bodies are exempt:
 ///   those with a [`GracefulClose`](millstream::body::GracefulClose), and `text/event-stream`.
 ///
-/// While a breaker is open, requests take the listener's path, or `epoll` if that is disabled too. The breaker of
+/// While a breaker is open, requests take the listener's path, or `no-cork` if that is disabled too. The breaker of
 /// `auto` is pinned closed unless [`breaks_auto`](CanaryBuilder::breaks_auto) is set: a service may be slow by itself.
 ///
 /// # Cost
@@ -157,8 +157,7 @@ impl CanaryBuilder {
         self
     }
 
-    /// Sets whether responses report their path as `x-millstream-path`; off by default. It is the path in use: `epoll`
-    /// for a share of `uring` on a thread without a ring.
+    /// Sets whether responses report their path as `x-millstream-path`; off by default.
     pub fn report(mut self, on: bool) -> Self {
         self.report = on;
         self
@@ -170,7 +169,7 @@ impl CanaryBuilder {
         self
     }
 
-    /// Sets whether [`SendStrategy::Auto`] may be disabled too, in favour of `epoll`; off by default.
+    /// Sets whether [`SendStrategy::Auto`] may be disabled too, in favour of `no-cork`; off by default.
     pub fn breaks_auto(mut self, on: bool) -> Self {
         self.breaks_auto = on;
         self

@@ -55,7 +55,7 @@ pub(super) struct CanaryShared {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chosen {
     pub(super) path: SendStrategy,
-    /// `None` if no breaker admits the request, which takes `epoll` then.
+    /// `None` if no breaker admits the request, which takes `no-cork` then.
     pub(super) ticket: Option<Ticket>,
     /// The path in use, if the response reports it.
     pub(super) reported: Option<SendStrategy>,
@@ -176,7 +176,7 @@ impl CanaryShared {
         let now = self.since_start(now);
         // Requests outside the shares take the listener's path.
         let wanted = if wanted == SendStrategy::Auto { base } else { wanted };
-        let tried = [wanted, base, SendStrategy::Epoll];
+        let tried = [wanted, base, SendStrategy::NoCork];
         let admitted = tried.into_iter().enumerate().find_map(|(n, path)| {
             if tried[..n].contains(&path) {
                 return None;
@@ -184,7 +184,7 @@ impl CanaryShared {
             let ticket = self.breakers[path as usize].admit(peer, now)?;
             Some(Chosen { path, ticket: Some(ticket), reported: None })
         });
-        admitted.unwrap_or(Chosen { path: SendStrategy::Epoll, ticket: None, reported: None })
+        admitted.unwrap_or(Chosen { path: SendStrategy::NoCork, ticket: None, reported: None })
     }
 
     pub(super) fn unchanged(&self) -> Chosen {
@@ -192,7 +192,7 @@ impl CanaryShared {
     }
 
     pub(super) fn reported(&self, connection: &Connection) -> Option<SendStrategy> {
-        if self.report.load(Ordering::Relaxed) { connection.handle().effective_strategy() } else { None }
+        if self.report.load(Ordering::Relaxed) { connection.handle().send_strategy() } else { None }
     }
 }
 

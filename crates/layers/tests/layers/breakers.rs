@@ -158,7 +158,7 @@ async fn a_probe_that_fails_opens_it_again_even_if_one_is_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn auto_is_given_up_for_epoll_only_if_that_was_asked_for() {
+async fn auto_is_given_up_for_no_cork_only_if_that_was_asked_for() {
     for breaks in [false, true] {
         let layer = CanaryLayer::builder().report(true).breaks_auto(breaks).build().unwrap();
         let (stream, _theirs) = pair().await;
@@ -167,9 +167,9 @@ async fn auto_is_given_up_for_epoll_only_if_that_was_asked_for() {
         for _ in 0..100 {
             assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some("auto"));
         }
-        let then = if breaks { "epoll" } else { "auto" };
+        let then = if breaks { "no-cork" } else { "auto" };
         for _ in 0..300 {
-            // Epoll stays in use even if it fails too: no path replaces it.
+            // `no-cork` stays in use even if it fails too: no path replaces it.
             assert_eq!(ask(&mut canary, &connection).await.as_deref(), Some(then));
         }
         assert_eq!(stream.handle().send_strategy().unwrap().to_string(), then);

@@ -8,10 +8,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::http::Extensions;
 use hyper::{Request, Response};
-use millstream::Capabilities;
 use millstream::metrics::Snapshot;
 use millstream::net::SendStrategy;
-use millstream::runtime::{DriverBuilder, Io, driver_info};
 use millstream::server::Connection;
 use millstream::server::Trusted;
 use millstream_layers::{CanaryBuilder, CanaryLayer, ShareUnit};
@@ -36,11 +34,6 @@ fn reported() -> CanaryBuilder {
 
 async fn serve(layer: &CanaryLayer) -> (SocketAddr, Accepted) {
     start(layer.layer(service_fn(mirror))).await
-}
-
-fn uring() -> &'static str {
-    let has_ring = driver_info().io() != Io::Epoll && Capabilities::get().io_uring().is_yes();
-    if has_ring { "uring" } else { "epoll" }
 }
 
 fn path(answer: &Response<String>) -> String {
@@ -69,7 +62,7 @@ fn requests_of_http_1_keep_exact_shares_and_their_sockets_follow() {
         let state = layer.handle().state();
         let requests: Vec<_> = state.paths.iter().map(|path| (path.path, path.requests, path.share)).collect();
         assert_eq!(requests[0], (SendStrategy::Auto, 252, 63.0));
-        assert_eq!(requests[3..], [(SendStrategy::NoSendfile, 120, 30.0), (SendStrategy::NoCork, 28, 7.0)]);
+        assert_eq!(requests[1..], [(SendStrategy::NoSendfile, 120, 30.0), (SendStrategy::NoCork, 28, 7.0)]);
         assert!(state.paths[0].p99.is_some());
     });
 }
@@ -77,16 +70,16 @@ fn requests_of_http_1_keep_exact_shares_and_their_sockets_follow() {
 #[tokio::test]
 async fn connections_of_http_2_keep_a_path_and_so_do_those_of_http_1_if_asked() {
     for (unit, two) in [(ShareUnit::Requests, true), (ShareUnit::Connections, true), (ShareUnit::Connections, false)] {
-        let layer = reported().unit(unit).share(SendStrategy::Epoll, 20.0).build().unwrap();
+        let layer = reported().unit(unit).share(SendStrategy::NoCork, 20.0).build().unwrap();
         let (addr, _) = serve(&layer).await;
-        let mut on_epoll = 0;
+        let mut on_no_cork = 0;
         for _ in 0..100 {
             let mut client = if two { Client::two(STRANGER, addr).await } else { Client::one(STRANGER, addr).await };
             let first = path(&client.ask(&[]).await);
             assert_eq!(path(&client.ask(&[]).await), first);
-            on_epoll += u32::from(first == "epoll");
+            on_no_cork += u32::from(first == "no-cork");
         }
-        assert_eq!(on_epoll, 20, "{unit:?}, {two}");
+        assert_eq!(on_no_cork, 20, "{unit:?}, {two}");
     }
 }
 
@@ -95,26 +88,10 @@ async fn a_change_of_shares_reaches_connections_that_keep_a_path() {
     let layer = reported().build().unwrap();
     let (addr, _) = serve(&layer).await;
     let mut client = Client::two(STRANGER, addr).await;
-    for (percent, expected) in [(0.0, "auto"), (100.0, uring()), (0.0, "auto")] {
-        layer.handle().set_share(SendStrategy::Uring, percent).unwrap();
+    for (percent, expected) in [(0.0, "auto"), (100.0, "no-sendfile"), (0.0, "auto")] {
+        layer.handle().set_share(SendStrategy::NoSendfile, percent).unwrap();
         assert_eq!(path(&client.ask(&[]).await), expected);
     }
-}
-
-/// Without io_uring, no request takes the ring and no response reports it.
-#[test]
-fn a_ring_that_is_not_there_is_not_reported() {
-    on_both(|| async {
-        DriverBuilder::new().io(Io::Epoll).install().unwrap();
-        let layer = reported().share(SendStrategy::Uring, 100.0).build().unwrap();
-        let (addr, accepted) = serve(&layer).await;
-        let mut clients = Client::both(STRANGER, addr).await;
-        for client in &mut clients {
-            assert_eq!(path(&client.ask(&[]).await), "epoll");
-        }
-        assert!(accepted.lock().unwrap().iter().all(|handle| handle.send_strategy() == Some(SendStrategy::Uring)));
-        assert_eq!(layer.handle().state().paths[SendStrategy::Uring as usize].requests, 2);
-    });
 }
 
 #[tokio::test]
@@ -163,8 +140,6 @@ fn only_trusted_peers_with_the_token_choose_their_path() {
         let table: &[(&[&str], &str)] = &[
             (&[&whole], "no-cork"),
             (&[&asks("no-sendfile", TOKEN)], "no-sendfile"),
-            (&[&asks("uring", TOKEN)], uring()),
-            (&[&asks("epoll", TOKEN)], "epoll"),
             (&[&asks("auto", TOKEN)], "auto"),
             (&[&asks("no-cork", "a-token-that-nobody-guesset")], ""),
             (&[&asks("no-cork", &TOKEN[1..])], ""),
@@ -214,7 +189,7 @@ async fn what_was_asked_for_lasts_for_a_request_of_http_1_and_a_connection_of_ht
     for (mut client, then) in Client::both(FRIEND, addr).await.into_iter().zip(["auto", "no-cork"]) {
         assert_eq!(path(&client.ask(&[(ASK, &ask)]).await), "no-cork");
         assert_eq!(path(&client.ask(&[]).await), then);
-        layer.handle().set_share(SendStrategy::Uring, 0.0).unwrap();
+        layer.handle().set_share(SendStrategy::NoSendfile, 0.0).unwrap();
         assert_eq!(path(&client.ask(&[]).await), then, "after a change of shares");
     }
 }
@@ -225,18 +200,18 @@ async fn token_and_report_change_while_it_runs() {
     let handle = layer.handle();
     let (addr, _) = serve(&layer).await;
     let mut client = Client::one(FRIEND, addr).await;
-    let (old, new) = (format!("epoll;{TOKEN}"), "epoll;another-token-of-some-length");
+    let (old, new) = (format!("no-cork;{TOKEN}"), "no-cork;another-token-of-some-length");
     assert_eq!(field(&client.ask(&[(ASK, &old)]).await, REPORT), None, "reports are off by default");
     assert!(!handle.state().has_token);
     handle.set_report(true);
     assert_eq!(path(&client.ask(&[(ASK, &old)]).await), "auto", "without a token");
     handle.set_token(Some(TOKEN)).unwrap();
-    assert_eq!(path(&client.ask(&[(ASK, &old)]).await), "epoll");
-    handle.set_token(Some(&new[6..])).unwrap();
+    assert_eq!(path(&client.ask(&[(ASK, &old)]).await), "no-cork");
+    handle.set_token(Some(&new[8..])).unwrap();
     assert_eq!(path(&client.ask(&[(ASK, &old)]).await), "auto");
-    assert_eq!(path(&client.ask(&[(ASK, new)]).await), "epoll");
+    assert_eq!(path(&client.ask(&[(ASK, new)]).await), "no-cork");
     assert!(handle.set_token(Some("short")).is_err());
-    assert_eq!(path(&client.ask(&[(ASK, new)]).await), "epoll", "an invalid token changes nothing");
+    assert_eq!(path(&client.ask(&[(ASK, new)]).await), "no-cork", "an invalid token changes nothing");
     handle.set_token(None).unwrap();
     assert_eq!(path(&client.ask(&[(ASK, new)]).await), "auto");
     handle.set_report(false);
@@ -247,14 +222,15 @@ async fn token_and_report_change_while_it_runs() {
 async fn who_is_no_canary_takes_the_path_of_the_listener() {
     let layer = reported().share(SendStrategy::NoCork, 50.0).build().unwrap();
     // The same as setting the strategy on the listener.
-    let hook = |_: &mut Extensions, accepted: &Connection| accepted.handle().set_send_strategy(SendStrategy::Epoll);
+    let hook =
+        |_: &mut Extensions, accepted: &Connection| accepted.handle().set_send_strategy(SendStrategy::NoSendfile);
     let (addr, accepted) = start_with(layer.layer(service_fn(mirror)), hook).await;
     let mut client = Client::one(STRANGER, addr).await;
     let mut counts = HashMap::<_, u32>::new();
     for _ in 0..100 {
         *counts.entry(path(&client.ask(&[]).await)).or_default() += 1;
     }
-    assert_eq!((counts["epoll"], counts["no-cork"]), (50, 50));
+    assert_eq!((counts["no-sendfile"], counts["no-cork"]), (50, 50));
     assert!(accepted.lock().unwrap()[0].send_strategy().is_some());
 }
 
@@ -301,10 +277,10 @@ fn axum_tells_a_canary_its_connection() {
 #[test]
 fn settings_that_make_no_sense_are_refused() {
     for (builder, why) in [
-        (reported().share(SendStrategy::Uring, 101.0), "from 0 to 100"),
-        (reported().share(SendStrategy::Uring, f64::NAN), "from 0 to 100"),
+        (reported().share(SendStrategy::NoSendfile, 101.0), "from 0 to 100"),
+        (reported().share(SendStrategy::NoSendfile, f64::NAN), "from 0 to 100"),
         (reported().share(SendStrategy::Auto, 10.0), "the rest is for this path"),
-        (reported().share(SendStrategy::Uring, 60.0).share(SendStrategy::Epoll, 60.0), "leave 40 %"),
+        (reported().share(SendStrategy::NoSendfile, 60.0).share(SendStrategy::NoCork, 60.0), "leave 40 %"),
         (reported().token("short"), "16 to 128"),
     ] {
         let error = builder.build().unwrap_err();

@@ -62,7 +62,7 @@ async fn stamps_allocate_their_extensions_and_canaries_nothing() {
     let bare = allocations(service_fn(hello), &connection);
     let stamp = StampLayer::new().layer(service_fn(hello));
     let lean = StampLayer::new().extensions(false).layer(service_fn(hello));
-    let share = CanaryLayer::builder().share(SendStrategy::Uring, 50.0).report(true).build().unwrap();
+    let share = CanaryLayer::builder().share(SendStrategy::NoSendfile, 50.0).report(true).build().unwrap();
     let canary = share.layer(service_fn(hello));
     let [stamp, lean, canary] = [
         allocations(stamp, &connection) - bare,

@@ -21,7 +21,7 @@ async fn full() -> (Arc<Egress>, tokio::net::UnixStream) {
 #[tokio::test]
 async fn a_peer_that_takes_nothing_in_time_is_given_up() {
     let (egress, _theirs) = full().await;
-    let task = tokio::spawn(Lingering::new(Arc::clone(&egress), None).run());
+    let task = tokio::spawn(Lingering::new(Arc::clone(&egress)).run());
     let start = Instant::now();
     let mut watched = Watched { egress: Arc::downgrade(&egress), left: (usize::MAX, None), since: start };
     assert!(watched.goes_on(start), "bytes have moved");
@@ -53,7 +53,7 @@ async fn the_thread_gives_up_a_peer_that_takes_nothing() {
     let (egress, theirs) = full().await;
     let queued = egress.queued();
     assert!(queued > 0);
-    tokio::spawn(Lingering::new(egress, None).run()).await.unwrap();
+    tokio::spawn(Lingering::new(egress).run()).await.unwrap();
     let mut got = Vec::new();
     let mut theirs = theirs.into_std().unwrap();
     theirs.set_nonblocking(false).unwrap();

@@ -13,22 +13,17 @@ use std::time::Duration;
 
 use io_uring::squeue::Entry;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
-use io_uring::{IoUring, Probe, cqueue, opcode};
+use io_uring::{IoUring, Probe, opcode};
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid};
 
-#[cfg(uring_net)]
-use super::provided::Provided;
 use super::setup::{Refused, Setup, refused};
 use crate::counters::{Counter, count};
 
 /// `IORING_ENTER_GETEVENTS` and `IORING_ENTER_EXT_ARG`, io_uring_enter(2).
 const GETEVENTS: u32 = 1;
 const EXT_ARG: u32 = 8;
-/// `IORING_CQE_F_MORE` and `IORING_CQE_F_NOTIF`, io_uring_enter(2).
-const MORE: u32 = 1 << 1;
-const NOTIF: u32 = 1 << 3;
 /// Maximum number of attempts of the first operation of a ring.
 const PROBES: u32 = 16;
 /// Time limit of the first operation of a ring.
@@ -38,12 +33,6 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Completion {
     pub(crate) key: u64,
     pub(crate) result: Result<u32, i32>,
-    /// Whether another completion with the same key will follow.
-    pub(crate) more: bool,
-    /// Whether this completion only reports that the memory is no longer used.
-    pub(crate) notification: bool,
-    /// The provided buffer that was filled, or the first of several.
-    pub(crate) buffer: Option<u16>,
 }
 
 /// Returns whether the error is temporary: the kernel was busy or interrupted.
@@ -135,23 +124,6 @@ impl Uring {
         unsafe { self.ring.submitter().register_buffers(buffers) }
     }
 
-    #[cfg(uring_net)]
-    /// Registers buffers for receives, as group 0; Linux 5.19.
-    ///
-    /// # Safety
-    ///
-    /// They must live as long as a receive may be in flight.
-    pub(crate) unsafe fn provide(&mut self, buffers: &Provided) -> io::Result<()> {
-        // SAFETY: the queue is mapped, page-aligned and as long as its count; the rest is the caller's promise.
-        unsafe { self.ring.submitter().register_buf_ring_with_flags(buffers.address(), buffers.count(), 0, 0) }
-    }
-
-    #[cfg(uring_net)]
-    /// Returns whether one receive can fill several provided buffers, Linux 6.10.
-    pub(crate) fn has_bundles(&self) -> bool {
-        self.ring.params().is_feature_recvsend_bundle()
-    }
-
     fn try_nop(&mut self) -> io::Result<()> {
         // SAFETY: a NOP points to nothing.
         unsafe { self.push(&opcode::Nop::new().build().user_data(u64::MAX)) };
@@ -167,7 +139,7 @@ impl Uring {
             }
         }
         match done[..] {
-            [Completion { key: u64::MAX, result: Ok(_), .. }] => Ok(()),
+            [Completion { key: u64::MAX, result: Ok(_) }] => Ok(()),
             _ => Err(Errno::IO.into()),
         }
     }
@@ -248,14 +220,7 @@ impl Uring {
     pub(crate) fn reap(&mut self, into: &mut Vec<Completion>) -> bool {
         into.extend(self.ring.completion().map(|c| {
             let result = c.result();
-            Completion {
-                key: c.user_data(),
-                // Wrapping: the result of a notification may be the sign bit alone.
-                result: u32::try_from(result).map_err(|_| result.wrapping_neg()),
-                more: c.flags() & MORE != 0,
-                notification: c.flags() & NOTIF != 0,
-                buffer: cqueue::buffer_select(c.flags()),
-            }
+            Completion { key: c.user_data(), result: u32::try_from(result).map_err(|_| -result) }
         }));
         let queue = self.ring.submission();
         queue.cq_overflow() || queue.taskrun()
@@ -313,8 +278,7 @@ mod tests {
                     ring.enter(0, 0, None).unwrap();
                 }
             }
-            let nop = Completion { key: 7, result: Ok(0), more: false, notification: false, buffer: None };
-            assert_eq!(done, [nop]);
+            assert_eq!(done, [Completion { key: 7, result: Ok(0) }]);
         }
     }
 

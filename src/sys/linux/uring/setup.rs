@@ -23,21 +23,12 @@ pub(crate) struct Setup {
     /// Maximum number of kernel threads for blocking operations: bounded work (files) and unbounded work (the rest).
     /// Without a limit, a few hundred blocked splices create a few hundred threads.
     pub(crate) workers: [u32; 2],
-    /// Buffers of multishot receives: their number, and the bytes of each.
-    #[cfg(feature = "uring-net")]
-    pub(crate) receive_buffers: (u16, u32),
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
-        Self {
-            entries: 128,
-            single_thread: false,
-            workers: [(cores * 2).max(8), cores * 2],
-            #[cfg(feature = "uring-net")]
-            receive_buffers: (512, 4 << 10),
-        }
+        Self { entries: 128, single_thread: false, workers: [(cores * 2).max(8), cores * 2] }
     }
 }
 
