@@ -24,8 +24,6 @@ use tokio::io::{AsyncRead, ReadBuf};
 use super::slab::{self, LINE, SIZES, Slab};
 use crate::counters::{Counter, count};
 
-pub(crate) use super::slab::{slab_at, slabs};
-
 enum Memory {
     Block { slab: &'static Slab, index: u32 },
     Heap { layout: Layout },

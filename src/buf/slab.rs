@@ -198,16 +198,6 @@ fn give_back(slab: &'static Slab, index: u32) {
     }
 }
 
-pub(crate) fn slabs(block_min: usize) -> impl Iterator<Item = (NonNull<u8>, usize)> {
-    (0..SIZES.len()).filter(move |&class| SIZES[class] >= block_min).map(|class| (Slab::of(class).start, SLAB))
-}
-
-pub(crate) fn slab_at(address: *const u8, block_min: usize) -> Option<u16> {
-    let granule = map::range().ok()?.granule_of(address.addr())?;
-    let below = SIZES.iter().filter(|&&size| size < block_min).count();
-    Slab::at(granule)?.class.checked_sub(below).map(|index| index as u16)
-}
-
 /// A frozen block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {

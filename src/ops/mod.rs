@@ -16,13 +16,10 @@
 //!  target      the file an operation works on; the files that a program opens
 //!  outcome     outcomes of steps
 //!  submit      entries of operations; the file `submit` beside each module holds its own
-//!  buffers     pool memory that a ring knows by index
 //! ```
 //!
 //! In the portable build there are no entries, and programs run by plain calls.
 
-#[cfg(uring)]
-pub(crate) mod buffers;
 pub(crate) mod chain;
 pub(crate) mod open;
 mod operation;

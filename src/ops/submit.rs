@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, AsRawFd};
 use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 
-use super::buffers;
 use super::outcome::StepOutcome;
 use super::target::{Files, Target};
 use crate::sys::call;
@@ -67,15 +66,6 @@ impl Target {
 impl Files {
     pub(crate) fn assign(&mut self, slots: Vec<u32>) {
         self.slots = slots;
-    }
-
-    pub(crate) fn set_registered(&mut self, registered: bool) {
-        self.registered = registered;
-    }
-
-    /// Returns the index of the registered buffer that contains this address.
-    pub(crate) fn buffer(&self, start: *const u8) -> Option<u16> {
-        self.registered.then(|| buffers::index_of(start)).flatten()
     }
 
     pub(crate) fn assigned(&self) -> &[u32] {

@@ -40,12 +40,11 @@ impl Target {
     }
 }
 
-/// Files that a program opens, as places in the table of a ring or as descriptors, and whether buffers are registered.
+/// Files that a program opens, as places in the table of a ring or as descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     pub(super) slots: Vec<u32>,
     fds: Vec<Option<OwnedFd>>,
-    pub(super) registered: bool,
 }
 
 impl Files {

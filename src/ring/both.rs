@@ -8,7 +8,6 @@ use std::task::{Context, Poll, Waker};
 use super::driver::RingDriver;
 use super::slots::Ended;
 use crate::ops::StepOutcome;
-use crate::ops::buffers;
 use crate::ops::program::Program;
 use crate::sys::uring::{Setup, Uring};
 
@@ -18,7 +17,7 @@ pub(crate) fn both_ways(make: impl Fn() -> Program) -> Vec<Program> {
     let mut by_calls = make();
     by_calls.run_blocking();
     let mut ended = vec![by_calls];
-    ended.extend(by_ring(make, false));
+    ended.extend(by_ring(make));
     let outcomes =
         |program: &Program| (0..program.len()).map(|step| program.outcome(step)).collect::<Vec<StepOutcome>>();
     let all: Vec<_> = ended.iter().map(outcomes).collect();
@@ -26,8 +25,8 @@ pub(crate) fn both_ways(make: impl Fn() -> Program) -> Vec<Program> {
     ended
 }
 
-/// Runs the program on a ring, with registered pool memory if `registered`; returns `None` if there is no ring.
-pub(crate) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Option<Program> {
+/// Runs the program on a ring; returns `None` if there is no ring.
+fn by_ring(make: impl FnOnce() -> Program) -> Option<Program> {
     let mut uring = match Uring::new(Setup::default()) {
         Ok(uring) => uring,
         Err(refused) => {
@@ -36,10 +35,7 @@ pub(crate) fn by_ring(make: impl FnOnce() -> Program, registered: bool) -> Optio
         }
     };
     uring.register_files(FILES);
-    if registered {
-        buffers::register(&mut uring).unwrap();
-    }
-    let driver = Arc::new(RingDriver::new(Box::new(uring), FILES, registered, Box::new(|| {})));
+    let driver = Arc::new(RingDriver::new(Box::new(uring), FILES, Box::new(|| {})));
     let mut running = match driver.submit(Box::new(make())) {
         Ok(running) => pin!(running),
         Err((mut program, why)) => {

@@ -63,16 +63,10 @@ impl fmt::Debug for RingDriver {
 }
 
 impl RingDriver {
-    /// Creates a driver of `port`, with `files` places for files opened by chains. `registered` tells whether the ring
-    /// knows the [buffers](crate::ops::buffers) by index; `kick` is called when there is
-    /// work: it must cause [`turn`](Self::turn) to be called soon, and must not call it itself.
-    pub(crate) fn new(
-        mut port: Box<dyn Port>,
-        files: u32,
-        registered: bool,
-        kick: Box<dyn Fn() + Send + Sync>,
-    ) -> Self {
-        let queue = Queue::new(&mut *port, files as usize, registered);
+    /// Creates a driver of `port`, with `files` places for files opened by chains. `kick` is called when there is work:
+    /// it must cause [`turn`](Self::turn) to be called soon, and must not call it itself.
+    pub(crate) fn new(mut port: Box<dyn Port>, files: u32, kick: Box<dyn Fn() + Send + Sync>) -> Self {
+        let queue = Queue::new(&mut *port, files as usize);
         let waiting = Arc::new(Semaphore::new(queue.room.units()));
         let ring = Mutex::new(Some(Ring::new(port)));
         Self { queue: Mutex::new(queue), waiting, ring, kick }

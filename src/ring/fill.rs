@@ -64,7 +64,6 @@ impl Queue {
                 }
                 if need.places <= self.files.len() && self.room.take(need) {
                     program.enter(need, self.files.split_off(self.files.len() - need.places));
-                    program.files().set_registered(self.registered);
                     // The program holds its room from here on, whether it is pushed now or later.
                     self.todo.pop_front();
                     if !self.push_program(ring, key, done) {

@@ -179,7 +179,7 @@ pub fn ring(data: &[u8]) {
     let acts: Arc<Mutex<VecDeque<Act>>> = Arc::default();
     let script = Arc::clone(&acts);
     let (port, kernel) = fake(capacity, move |_| lock(&script).pop_front().unwrap_or(Act::Do));
-    let driver = Arc::new(RingDriver::new(port, FILES, false, Box::new(|| {})));
+    let driver = Arc::new(RingDriver::new(port, FILES, Box::new(|| {})));
     let alive: Arc<AtomicUsize> = Arc::default();
     let mut running: Vec<Submitted> = Vec::new();
     while !choices.0.is_empty() {

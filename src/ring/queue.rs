@@ -42,8 +42,6 @@ pub(super) struct Queue {
     /// Whether an operation runs by plain calls, by opcode.
     pub(super) by_calls: [bool; 256],
     entries: usize,
-    /// Whether operations may name pool memory by its index.
-    pub(super) registered: bool,
     /// Reason why the ring is closed.
     pub(super) closed: Option<String>,
 }
@@ -76,7 +74,7 @@ impl After {
 
 impl Queue {
     /// Creates an empty queue for a ring with `files` places in its table.
-    pub(super) fn new(port: &mut dyn Port, files: usize, registered: bool) -> Self {
+    pub(super) fn new(port: &mut dyn Port, files: usize) -> Self {
         let mut by_calls = [false; 256];
         by_calls.iter_mut().zip(0..=u8::MAX).for_each(|(by_calls, opcode)| *by_calls = !port.supports(opcode));
         Self {
@@ -92,7 +90,6 @@ impl Queue {
             stale_files: Vec::new(),
             by_calls,
             entries: port.room().min(STEPS_MAX),
-            registered,
             closed: None,
         }
     }

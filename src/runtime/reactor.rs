@@ -11,7 +11,6 @@ use tokio::runtime::Builder;
 use super::setup::{DriverBuilder, Io, RingInfo};
 use crate::counters::log;
 use crate::counters::{Counter, count};
-use crate::ops::buffers;
 use crate::ring::driver::RingDriver;
 use crate::sys::caps::{Capabilities, Support};
 use crate::sys::fd::OwnedFd;
@@ -61,16 +60,9 @@ impl Reactor {
             .map_err(|_| "the runtime was built without enable_io()".to_owned())?
             .map_err(|e| format!("no wake-ups from the ring: {e}"))?;
         uring.register_files(FILES);
-        let mut registered = false;
-        if setup.registered_buffers {
-            match buffers::register(&mut uring) {
-                Ok(()) => registered = true,
-                Err(e) => log::unsupported("registered buffers", &e.to_string()),
-            }
-        }
         let (entries, flags, files) = (uring.entries(), uring.flags().to_vec(), uring.files());
-        let info = RingInfo { entries, flags, files, registered };
-        let driver = Arc::new(RingDriver::new(Box::new(uring), files, registered, Box::new(kick)));
+        let info = RingInfo { entries, flags, files };
+        let driver = Arc::new(RingDriver::new(Box::new(uring), files, Box::new(kick)));
         MINE.with_borrow_mut(|mine| {
             mine.retain(|driver| driver.strong_count() > 0);
             mine.push(Arc::downgrade(&driver));

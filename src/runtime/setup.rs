@@ -83,8 +83,6 @@ pub struct DriverBuilder {
     #[cfg(feature = "fs")]
     pub(super) ring: uring::Setup,
     #[cfg(feature = "fs")]
-    pub(super) registered_buffers: bool,
-    #[cfg(feature = "fs")]
     pub(super) waiting_jobs: usize,
 }
 
@@ -98,8 +96,6 @@ impl Default for DriverBuilder {
             io: Io::from_env(),
             #[cfg(feature = "fs")]
             ring: uring::Setup::default(),
-            #[cfg(feature = "fs")]
-            registered_buffers: false,
             #[cfg(feature = "fs")]
             waiting_jobs: WAITING_JOBS,
         }
@@ -172,14 +168,6 @@ impl DriverBuilder {
         #[cfg(not(feature = "fs"))]
         false
     }
-
-    #[cfg(feature = "fs")]
-    /// Registers the larger half of the buffer pool with each ring, if the limits allow, which saves page lookups. Off
-    /// by default: it always pins 64 MiB, which pays only with direct I/O.
-    pub fn registered_buffers(mut self, registered_buffers: bool) -> Self {
-        self.registered_buffers = registered_buffers;
-        self
-    }
 }
 
 /// State of a runtime's file driver. [`Display`](fmt::Display) prints it as text.
@@ -195,7 +183,6 @@ pub(super) struct RingInfo {
     pub(super) entries: u32,
     pub(super) flags: Vec<&'static str>,
     pub(super) files: u32,
-    pub(super) registered: bool,
 }
 
 impl DriverInfo {
@@ -223,12 +210,11 @@ impl fmt::Display for DriverInfo {
             ([], Some(reason)) => write!(f, "blocking pool: {reason}")?,
             (rings @ [first, ..], _) => write!(
                 f,
-                "{} io_uring of {} entries ({}), {} files for chains, {} registered buffers",
+                "{} io_uring of {} entries ({}), {} files for chains",
                 rings.len(),
                 first.entries,
                 first.flags.join(", "),
-                first.files,
-                if first.registered { "with" } else { "without" }
+                first.files
             )?,
         }
         if let (Some(reason), false) = (self.reason(), self.rings.is_empty()) {

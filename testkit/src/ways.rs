@@ -5,36 +5,31 @@ use millstream::runtime::{DriverBuilder, Io};
 use crate::http::{Flavour, watched};
 use crate::lacks;
 
-/// The drivers: all by io_uring, the same with registered buffers, none by io_uring, each by the faster one.
-pub const WAYS: [(Io, bool); 4] = [(Io::Uring, false), (Io::Uring, true), (Io::Epoll, false), (Io::Auto, false)];
+/// The drivers: all by io_uring, none by io_uring, each by the faster one.
+pub const WAYS: [Io; 3] = [Io::Uring, Io::Epoll, Io::Auto];
 
 /// Runs `test` as a task on each driver and each kind of runtime.
 pub fn on_every_way<R>(test: impl Fn(Io) -> R + Send + 'static)
 where
     R: Future<Output = ()> + Send + 'static,
 {
-    // Without io_uring two of the drivers use the pool, which is reported and no failure.
+    // Without io_uring one of the drivers uses the pool, which is reported and no failure.
     lacks("io_uring");
     watched(move || {
         for flavour in Flavour::BOTH {
-            for (io, registered) in WAYS {
+            for io in WAYS {
                 // Shown only if the test fails.
-                println!("{flavour:?}, {io}{}", if registered { ", registered buffers" } else { "" });
-                on_way(flavour, io, registered, test(io));
+                println!("{flavour:?}, {io}");
+                on_way(flavour, io, test(io));
             }
         }
     });
 }
 
 /// Runs `test` as a task of a runtime with one driver.
-pub fn on_way<T: Send + 'static>(
-    flavour: Flavour,
-    io: Io,
-    registered: bool,
-    test: impl Future<Output = T> + Send + 'static,
-) -> T {
+pub fn on_way<T: Send + 'static>(flavour: Flavour, io: Io, test: impl Future<Output = T> + Send + 'static) -> T {
     flavour.runtime().block_on(async {
-        DriverBuilder::new().io(io).registered_buffers(registered).install().unwrap();
+        DriverBuilder::new().io(io).install().unwrap();
         match tokio::spawn(test).await {
             Ok(done) => done,
             Err(e) => std::panic::resume_unwind(e.into_panic()),

@@ -127,14 +127,14 @@ fn nothing_is_left_of_futures_that_are() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         // Creates the resources that exist once per process.
-        for (io, registered) in WAYS {
+        for io in WAYS {
             std::fs::write(&path, noise(LEN)).unwrap();
-            on_way(Flavour::CurrentThread, io, registered, all(path.clone(), drop));
+            on_way(Flavour::CurrentThread, io, all(path.clone(), drop));
         }
         for flavour in Flavour::BOTH {
-            for (io, registered) in WAYS {
+            for io in WAYS {
                 let (before, counted) = (descriptors(), Snapshot::now());
-                let left = on_way(flavour, io, registered, all(path.clone(), drop));
+                let left = on_way(flavour, io, all(path.clone(), drop));
                 let after = Snapshot::now().since(&counted);
                 println!("{flavour:?}, {io}: {left} futures dropped\n{after}");
                 assert!(left > CASES.len(), "only {left} futures were dropped before they ended");
@@ -143,16 +143,16 @@ fn nothing_is_left_of_futures_that_are() {
                 assert_eq!((after.ring_strays, after.ring_leaks), (0, 0), "{after}");
             }
         }
-        for (io, registered) in WAYS {
+        for io in WAYS {
             let counted = Snapshot::now();
-            on_way(Flavour::CurrentThread, io, registered, unflushed(path.clone()));
+            on_way(Flavour::CurrentThread, io, unflushed(path.clone()));
             assert_eq!(Snapshot::now().since(&counted).bytes_lost, 1000, "{io}: what a dropped writer had accepted");
         }
         for flavour in Flavour::BOTH {
-            for (io, registered) in WAYS {
+            for io in WAYS {
                 let (before, counted) = (descriptors(), Snapshot::now());
                 #[expect(clippy::disallowed_methods, reason = "the test covers forgotten values")]
-                let left = on_way(flavour, io, registered, all(path.clone(), std::mem::forget));
+                let left = on_way(flavour, io, all(path.clone(), std::mem::forget));
                 let after = Snapshot::now().since(&counted);
                 // A forgotten future keeps its file, given or opened, and the runtime's descriptors.
                 let now = descriptors();

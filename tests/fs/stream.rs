@@ -112,7 +112,7 @@ where
             let config = Config { cases: 64, failure_persistence: None, ..Config::default() };
             let ran = TestRunner::new(config).run(&prop::collection::vec(action.clone(), 1..20), |actions| {
                 // A panic of the task fails the case.
-                on_way(flavour, io, false, test(actions));
+                on_way(flavour, io, test(actions));
                 Ok(())
             });
             ran.unwrap_or_else(|e| panic!("{flavour:?}, {io}: {e}"));

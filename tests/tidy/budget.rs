@@ -3,7 +3,7 @@
 /// Code lines of each package: no files of tests, no comments, no blank lines. A change that needs more raises the number
 /// in the same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 40_414),
+    ("src", 40_101),
     ("crates/frames/src", 919),
     ("crates/handoff/src", 1_595),
     ("crates/layers/src", 2_175),
@@ -16,7 +16,7 @@ pub(crate) const LINES: &[(&str, usize)] = &[
 ];
 
 /// Lines of `tests/api.txt`.
-pub(crate) const PUBLIC_ITEMS: usize = 2_011;
+pub(crate) const PUBLIC_ITEMS: usize = 2_010;
 
 /// Returns the code lines of a package. `files` are its paths and texts.
 pub(crate) fn lines(files: &[(String, String)]) -> usize {

@@ -56,7 +56,6 @@ const UNSAFE: &[&str] = &[
     "src/sys/linux/tcp.rs",
     "src/sys/linux/uring/ring.rs",
     "src/sys/linux/watch.rs",
-    "src/ops/buffers.rs",
     "src/ring/fake.rs",
     "src/ring/fill.rs",
     "src/ops/open/submit.rs",

@@ -42,7 +42,7 @@ impl Egress {
         if !state.queue.is_empty() && !state.paced {
             self.hand_over(&mut state);
             if !state.queue.is_empty() {
-                // The next send registers the socket with the runtime again.
+                // The next send waits for room by the driver of the runtime again.
                 self.writer.set_unwatched(false);
                 state.blocked = false;
             }

@@ -124,8 +124,7 @@ impl Egress {
         let options: Arc<Options> = options.into();
         // The waker and the stream refer to each other, so the waker gets its reference later.
         let writable = Arc::new(Writable::default());
-        let writer = SocketWriter::new(socket, turn.runtime().clone(), Waker::from(Arc::clone(&writable)));
-        writer.io()?;
+        let writer = SocketWriter::new(socket, turn.runtime(), Waker::from(Arc::clone(&writable)))?;
         let egress = Arc::new_cyclic(|me| Self {
             writer,
             turn,
@@ -152,13 +151,8 @@ impl Egress {
 
     /// Returns the socket's registration with the runtime's driver, to wait for readability.
     #[inline]
-    pub(super) fn io(&self) -> io::Result<&Watched<Arc<OwnedFd>>> {
-        if let Some(io) = self.writer.watched() {
-            return Ok(io);
-        }
-        // The lock makes first calls exclusive.
-        let _state = self.state();
-        self.writer.io()
+    pub(super) fn watched(&self) -> &Watched<OwnedFd> {
+        self.writer.watched()
     }
 
     /// Records received bytes. Calls must not be concurrent.

@@ -56,11 +56,11 @@ fn vtable(waker: &Waker) -> *mut RawWakerVTable {
     ptr::from_ref(waker.vtable()).cast_mut()
 }
 
-#[cfg(all(test, millstream_loom))]
-mod models;
-
 #[cfg(test)]
 mod tests {
+    #[cfg(millstream_loom)]
+    mod models;
+
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;

@@ -36,8 +36,7 @@ impl Egress {
     /// Waits until the peer has closed its side. Must not be called while another task waits to read.
     pub(in crate::net) fn poll_leaving(&self, cx: &mut Context<'_>) -> Poll<Leaving> {
         loop {
-            let Ok(io) = self.io() else { return Poll::Ready(Leaving::Gone) };
-            let Ok(ready) = ready!(io.poll_read_ready(cx)) else { return Poll::Ready(Leaving::Gone) };
+            let Ok(ready) = ready!(self.watched().poll_read_ready(cx)) else { return Poll::Ready(Leaving::Gone) };
             let has_ended = watch::is_read_closed(&ready);
             // A readiness that stays would hide the end.
             let look = || match socket::peer(self.as_fd()) {

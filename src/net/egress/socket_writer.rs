@@ -4,7 +4,6 @@ use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::Interest;
@@ -25,10 +24,7 @@ const SENDFILE_MAX: usize = 2 << 20;
 
 #[derive(Debug)]
 pub(super) struct SocketWriter {
-    socket: Arc<OwnedFd>,
-    runtime: Handle,
-    /// The registration with the runtime's driver, made when the socket is first full.
-    io: OnceLock<Watched<Arc<OwnedFd>>>,
+    socket: Watched<OwnedFd>,
     pub(in crate::net) writable: Waker,
     /// Whether the runtime's driver is not used, because it has ended or no task may wait for it.
     unwatched: AtomicBool,
@@ -65,25 +61,22 @@ impl From<io::Error> for SendFailure {
 
 impl AsFd for SocketWriter {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.socket.get_ref().as_fd()
     }
 }
 
 impl SocketWriter {
-    pub(in crate::net) fn new(socket: OwnedFd, runtime: Handle, writable: Waker) -> Self {
-        Self {
-            socket: Arc::new(socket),
-            runtime,
-            io: OnceLock::new(),
-            writable,
-            unwatched: AtomicBool::new(false),
-            meter: Meter::new(),
-        }
+    /// Registers the socket with the driver of `runtime`. Panics if the runtime was built without I/O.
+    #[track_caller]
+    pub(in crate::net) fn new(socket: OwnedFd, runtime: &Handle, writable: Waker) -> io::Result<Self> {
+        let _context = runtime.enter();
+        let socket = watch::watch(socket, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Self { socket, writable, unwatched: AtomicBool::new(false), meter: Meter::new() })
     }
 
     #[inline]
-    pub(super) fn watched(&self) -> Option<&Watched<Arc<OwnedFd>>> {
-        self.io.get()
+    pub(super) fn watched(&self) -> &Watched<OwnedFd> {
+        &self.socket
     }
 
     /// Returns whether a full socket is not watched: no waker is called when it has room.
@@ -93,18 +86,6 @@ impl SocketWriter {
 
     pub(super) fn set_unwatched(&self, on: bool) {
         self.unwatched.store(on, Ordering::Relaxed);
-    }
-
-    /// Returns the socket's registration with the runtime's driver, and registers it on the first call. First calls
-    /// must not be concurrent. Panics if the runtime was built without I/O.
-    #[track_caller]
-    pub(in crate::net) fn io(&self) -> io::Result<&Watched<Arc<OwnedFd>>> {
-        if let Some(io) = self.io.get() {
-            return Ok(io);
-        }
-        let _context = self.runtime.enter();
-        let io = watch::watch_shared(Arc::clone(&self.socket), Interest::READABLE | Interest::WRITABLE)?;
-        Ok(self.io.get_or_init(|| io))
     }
 
     /// Sends `queue` until the socket is full; pieces of files by `sendfile` if `files`. `None` means that the socket
@@ -231,7 +212,7 @@ impl SocketWriter {
     ) -> Result<Option<usize>, SendFailure> {
         // Without the readiness that the runtime's driver knows: looking it up costs more than it saves, as most sockets
         // have room, and no task may drive the driver.
-        let mut sent = send(self.socket.as_fd());
+        let mut sent = send(self.as_fd());
         loop {
             match sent {
                 Ok(n) => {
@@ -243,20 +224,11 @@ impl SocketWriter {
                     if self.is_unwatched() {
                         return Ok(None);
                     }
-                    let io = match self.io() {
-                        Ok(io) => io,
-                        // The runtime has ended: tokio registers no more sockets. Other errors are the kernel's.
-                        Err(e) if e.raw_os_error().is_none() => {
-                            self.set_unwatched(true);
-                            return Ok(None);
-                        }
-                        Err(e) => return Err(e.into()),
-                    };
                     // Without the task's budget: a forced yield would call our waker during this call.
-                    let mut ready = pin!(unconstrained(poll_fn(|cx| io.poll_write_ready(cx).map_ok(drop))));
+                    let mut ready = pin!(unconstrained(poll_fn(|cx| self.socket.poll_write_ready(cx).map_ok(drop))));
                     match ready.as_mut().poll(&mut Context::from_waker(&self.writable)) {
                         // If there is no room, this clears the readiness.
-                        Poll::Ready(Ok(_)) => sent = io.try_io(Interest::WRITABLE, |fd| send(fd.as_fd())),
+                        Poll::Ready(Ok(_)) => sent = self.socket.try_io(Interest::WRITABLE, |fd| send(fd.as_fd())),
                         // The runtime has ended, but the connection still lives and may yet be closed normally.
                         Poll::Ready(Err(_)) => {
                             self.set_unwatched(true);

@@ -102,8 +102,8 @@ pub(super) fn poll_receive(
                 }
                 received
             }
-            (false, Some(cx)) => watch::attempt(ready!(egress.io()?.poll_read_ready(cx))?, attempt),
-            (false, None) => egress.io()?.try_io(Interest::READABLE, |_| attempt().0),
+            (false, Some(cx)) => watch::attempt(ready!(egress.watched().poll_read_ready(cx))?, attempt),
+            (false, None) => egress.watched().try_io(Interest::READABLE, |_| attempt().0),
         };
         match received {
             Ok(n) => {

@@ -49,11 +49,7 @@ impl Submit for Read {
         let (at, want) = (in_ring(self.at()), piece(self.len, self.lease.len(), usize::MAX));
         let (start, len) = (self.lease.spare().as_mut_ptr(), want as u32);
         let how = if self.uncached { RWF_DONTCACHE as i32 } else { 0 };
-        let entry = match files.buffer(start) {
-            Some(index) => opcode::ReadFixed::new(fd, start, len, index).offset(at).rw_flags(how).build(),
-            None => opcode::Read::new(fd, start, len).offset(at).rw_flags(how).build(),
-        };
-        entry.flags(flags | worker(want))
+        opcode::Read::new(fd, start, len).offset(at).rw_flags(how).build().flags(flags | worker(want))
     }
 
     fn has_not_ended(&self) -> bool {
@@ -75,11 +71,7 @@ impl Submit for Write {
         let rest = &self.bytes[self.done..][..piece(self.bytes.len(), self.done, usize::MAX)];
         let at = in_ring(self.at());
         let (start, len) = (rest.as_ptr(), rest.len() as u32);
-        let entry = match files.buffer(start) {
-            Some(index) => opcode::WriteFixed::new(fd, start, len, index).offset(at).build(),
-            None => opcode::Write::new(fd, start, len).offset(at).build(),
-        };
-        entry.flags(flags | worker(rest.len()))
+        opcode::Write::new(fd, start, len).offset(at).build().flags(flags | worker(rest.len()))
     }
 
     fn bytes_at_once(&self) -> usize {

@@ -161,7 +161,7 @@ fn an_operation_the_ring_lacks_goes_by_plain_calls_and_the_others_stay() {
 fn an_operation_the_kernel_does_not_know_is_never_submitted() {
     let (port, handle) = fake(8, |_| Act::Do);
     handle.without(io_uring::opcode::Read::CODE);
-    let driver = Arc::new(RingDriver::new(port, 8, false, Box::new(|| {})));
+    let driver = Arc::new(RingDriver::new(port, 8, Box::new(|| {})));
     assert!(driver.submit(Box::new(Program::of(read(&file(), 0, 1)))).is_err());
     assert!(driver.submit(Box::new(Program::of(write(&file(), 0, pattern(1))))).is_ok());
 }

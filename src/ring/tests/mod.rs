@@ -49,7 +49,7 @@ mod steps;
 /// Creates a driver of a fake ring with `capacity` entries and 8 places for files.
 fn driver(capacity: usize, script: impl FnMut(&Sqe) -> Act + Send + 'static) -> (Arc<RingDriver>, Handle) {
     let (port, handle) = fake(capacity, script);
-    (Arc::new(RingDriver::new(port, 8, false, Box::new(|| {}))), handle)
+    (Arc::new(RingDriver::new(port, 8, Box::new(|| {}))), handle)
 }
 
 fn submit(driver: &Arc<RingDriver>, program: Program) -> Running {

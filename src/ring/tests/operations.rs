@@ -7,14 +7,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustix::fs::FallocateFlags;
 
-use crate::buf::pool;
 use crate::ops::program::Program;
 use crate::ops::rw::{Read, Write};
 use crate::ops::stat::Stat;
 use crate::ops::sync::{Allocate, SetLen, Sync};
 use crate::ops::vectored::{ReadVectored, WriteVectored};
 use crate::ops::*;
-use crate::ring::both::{both_ways, by_ring};
+use crate::ring::both::both_ways;
 use io_uring::squeue::Flags;
 
 fn by_calls<T: Operation>(mut op: T, limit: usize) -> (T, u64) {
@@ -81,26 +80,6 @@ fn pieces_behind_the_end_of_the_file_are_empty() {
         let lens: Vec<usize> = read.into_pieces().iter().map(Bytes::len).collect();
         assert_eq!(lens, [50, 0, 40, 0]);
     }
-}
-
-#[test]
-fn memory_the_ring_knows_is_named_by_index() {
-    let (_, target) = file();
-    let mut lease = pool::lease(256 << 10);
-    let bytes: Vec<u8> = (0..200_000usize).map(|n| (n % 251) as u8).collect();
-    lease.extend_from_slice(&bytes);
-    let lease = lease.freeze();
-    let mut files = Files::default();
-    files.set_registered(true);
-    assert!(files.buffer(lease.as_ptr()).is_some());
-    assert!(files.buffer(bytes.as_ptr()).is_none(), "not pool memory");
-    assert!(Files::default().buffer(lease.as_ptr()).is_none(), "not registered");
-    let Some(write) = by_ring(|| Program::of(Write::new(target.clone(), 1, lease.slice(1000..))), true) else {
-        return;
-    };
-    assert_eq!(write.outcome(0), StepOutcome::Done(199_000));
-    let read = by_ring(|| Program::of(Read::new(target.clone(), 1, 199_000)), true).unwrap();
-    assert!(read.into_single::<Read>().0.into_bytes()[..] == bytes[1000..]);
 }
 
 #[test]

@@ -390,8 +390,5 @@ impl Drop for Registered {
     }
 }
 
-#[cfg(all(test, millstream_loom))]
-mod models;
-
 #[cfg(test)]
 mod tests;

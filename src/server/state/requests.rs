@@ -129,8 +129,5 @@ impl Requests {
     }
 }
 
-#[cfg(all(test, millstream_loom))]
-mod models;
-
 #[cfg(test)]
 mod tests;

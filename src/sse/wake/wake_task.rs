@@ -393,7 +393,5 @@ impl Drop for Round {
     }
 }
 
-#[cfg(all(test, millstream_loom))]
-mod models;
 #[cfg(test)]
 mod tests;

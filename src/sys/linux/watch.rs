@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::sync::Arc;
 
 use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
@@ -20,23 +19,16 @@ pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> io::Result<Watched<O
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }
 
-/// As [`watch`], for a shared socket.
-#[track_caller]
-pub(crate) fn watch_shared(socket: Arc<OwnedFd>, interest: Interest) -> io::Result<Watched<Arc<OwnedFd>>> {
-    // SAFETY: as above; the `AsyncFd` owns a share of it.
-    Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
-}
-
 /// Returns whether no more bytes will arrive at a socket that is ready to read.
 #[inline]
-pub(crate) fn is_read_closed(ready: &AsyncFdReadyGuard<'_, Arc<OwnedFd>>) -> bool {
+pub(crate) fn is_read_closed(ready: &AsyncFdReadyGuard<'_, OwnedFd>) -> bool {
     ready.ready().is_read_closed()
 }
 
 /// Runs `attempt`, and clears the readiness that led to it if `attempt` also returns `true`: the socket is empty.
 #[inline]
 pub(crate) fn attempt<R>(
-    mut ready: AsyncFdReadyGuard<'_, Arc<OwnedFd>>,
+    mut ready: AsyncFdReadyGuard<'_, OwnedFd>,
     attempt: impl FnOnce() -> (io::Result<R>, bool),
 ) -> io::Result<R> {
     let (result, is_empty) = attempt();

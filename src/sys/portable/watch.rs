@@ -5,7 +5,6 @@ use std::future::Future;
 use std::io;
 use std::net::TcpStream;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::Interest;
@@ -59,11 +58,6 @@ pub(crate) struct Ready<'a>(&'a tokio::net::TcpStream);
 
 #[track_caller]
 pub(crate) fn watch(socket: OwnedFd, _: Interest) -> io::Result<Watched<OwnedFd>> {
-    Watched::new(socket)
-}
-
-#[track_caller]
-pub(crate) fn watch_shared(socket: Arc<OwnedFd>, _: Interest) -> io::Result<Watched<Arc<OwnedFd>>> {
     Watched::new(socket)
 }
 

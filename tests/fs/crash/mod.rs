@@ -40,9 +40,9 @@ where
     R: Future<Output = ()> + Send + 'static,
 {
     let mut first: Option<History> = None;
-    for (io, registered) in WAYS {
+    for io in WAYS {
         let disk = RecordedDisk::mount(tree, unnamed_files)?;
-        on_way(Flavour::CurrentThread, io, registered, work(disk.path().to_owned(), disk.confirm()));
+        on_way(Flavour::CurrentThread, io, work(disk.path().to_owned(), disk.confirm()));
         let history = disk.history();
         assert_eq!(*first.get_or_insert_with(|| history.clone()), history, "{io}");
     }

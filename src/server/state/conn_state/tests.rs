@@ -3,6 +3,9 @@
 use super::super::conn_limiter::ConnLimiter;
 use super::*;
 
+#[cfg(millstream_loom)]
+mod models;
+
 #[test]
 fn a_request_to_hibernate_is_void_after_a_further_request() {
     let limits = Arc::new(Limits::default());

@@ -2,6 +2,9 @@
 
 use super::*;
 
+#[cfg(millstream_loom)]
+mod models;
+
 #[test]
 fn a_body_that_is_read_late_does_not_end_that_of_the_next_request() {
     let requests = Requests::default();

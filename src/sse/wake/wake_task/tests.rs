@@ -2,6 +2,9 @@
 
 use super::*;
 
+#[cfg(millstream_loom)]
+mod models;
+
 #[test]
 fn a_reader_checks_for_news_under_the_lock() {
     let group = Group::new(None, 0, Beat::new(None, None));

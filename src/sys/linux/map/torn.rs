@@ -16,4 +16,6 @@ pub(super) fn after_reading() {
 }
 
 #[cfg(all(test, millstream_loom))]
-mod models;
+mod tests {
+    mod models;
+}

@@ -114,16 +114,6 @@ impl Uring {
         let _ = self.ring.submitter().register_files_update(place, &[-1]);
     }
 
-    /// Registers `buffers` for fixed operations, by index. They are pinned, so they always cost memory.
-    ///
-    /// # Safety
-    ///
-    /// The memory must stay valid while the ring lives.
-    pub(crate) unsafe fn register_buffers(&mut self, buffers: &[libc::iovec]) -> io::Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.ring.submitter().register_buffers(buffers) }
-    }
-
     fn try_nop(&mut self) -> io::Result<()> {
         // SAFETY: a NOP points to nothing.
         unsafe { self.push(&opcode::Nop::new().build().user_data(u64::MAX)) };

@@ -7,8 +7,8 @@ use loom::future::block_on;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
-use super::super::sinks::{Frames, Outcome};
-use super::*;
+use super::super::super::sinks::{Frames, Outcome};
+use super::super::*;
 
 /// A hub of one event, and how many events its readers know.
 #[derive(Default)]

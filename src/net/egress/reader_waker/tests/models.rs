@@ -8,7 +8,7 @@ use loom::future::block_on;
 use loom::sync::atomic::AtomicBool;
 use loom::thread;
 
-use super::*;
+use super::super::*;
 
 #[test]
 fn a_reader_sees_a_failure_or_is_woken_for_it() {

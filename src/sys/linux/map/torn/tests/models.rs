@@ -5,7 +5,7 @@ use std::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU8};
 use loom::thread;
 
-use super::*;
+use super::super::*;
 
 #[test]
 fn a_reader_of_a_zero_finds_the_mark() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::*;
+use super::super::*;
 
 #[test]
 fn the_bytes_of_a_request_are_counted_before_it() {

@@ -5,8 +5,8 @@ use std::future::pending;
 use loom::future::block_on;
 use loom::thread;
 
-use super::super::conn_limiter::ConnLimiter;
-use super::*;
+use super::super::super::conn_limiter::ConnLimiter;
+use super::super::*;
 
 fn conn_state() -> Arc<ConnState> {
     let limits = Arc::new(Limits::default());
