@@ -13,7 +13,6 @@ use crate::counters::log;
 use crate::counters::{Counter, count};
 use crate::ring::driver::RingDriver;
 use crate::sys::caps::{Capabilities, Support};
-use crate::sys::fd::OwnedFd;
 use crate::sys::uring::Uring;
 use crate::sys::watch;
 use crate::sys::watch::Watched;
@@ -73,7 +72,7 @@ impl Reactor {
 
 /// Wakes the flusher when a ring has completions.
 #[derive(Debug)]
-pub(super) struct CompletionEvent(Watched<OwnedFd>);
+pub(super) struct CompletionEvent(Watched);
 
 impl CompletionEvent {
     /// Returns whether there may be completions. If not, the task is woken when there are.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use millstream::metrics::Snapshot;
-use millstream::runtime::{DriverBuilder, Io};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::yield_now;
 
@@ -32,8 +31,6 @@ async fn an_answer_leaves_at_once_and_what_follows_gathers() {
     if alone::ran_in_child() {
         return;
     }
-    // With `Io::Uring`, responses would leave together at the end of the turn.
-    DriverBuilder::new().io(Io::Auto).install().unwrap();
     let (mut ours, mut theirs) = pair().await;
     theirs.write_all(b"ask").await.unwrap();
     ours.read_exact(&mut [0; 3]).await.unwrap();

@@ -6,7 +6,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use millstream::net::{SendStrategy, TcpStream, UnixStream};
-use millstream::runtime::{DriverBuilder, Io};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::time::timeout;
@@ -49,16 +48,6 @@ async fn joined<S: Family>(strategy: SendStrategy) {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_may_shut_down_before_it_reads_the_other_end_of_a_relay() {
-    for &strategy in SendStrategy::ALL {
-        joined::<TcpStream>(strategy).await;
-        joined::<UnixStream>(strategy).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_same_with_a_ring_for_all() {
-    // Without io_uring this is the test above.
-    DriverBuilder::new().io(Io::Uring).install().unwrap();
     for &strategy in SendStrategy::ALL {
         joined::<TcpStream>(strategy).await;
         joined::<UnixStream>(strategy).await;

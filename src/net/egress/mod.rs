@@ -151,7 +151,7 @@ impl Egress {
 
     /// Returns the socket's registration with the runtime's driver, to wait for readability.
     #[inline]
-    pub(super) fn watched(&self) -> &Watched<OwnedFd> {
+    pub(super) fn watched(&self) -> &Watched {
         self.writer.watched()
     }
 

@@ -24,7 +24,7 @@ const SENDFILE_MAX: usize = 2 << 20;
 
 #[derive(Debug)]
 pub(super) struct SocketWriter {
-    socket: Watched<OwnedFd>,
+    socket: Watched,
     pub(in crate::net) writable: Waker,
     /// Whether the runtime's driver is not used, because it has ended or no task may wait for it.
     unwatched: AtomicBool,
@@ -75,7 +75,7 @@ impl SocketWriter {
     }
 
     #[inline]
-    pub(super) fn watched(&self) -> &Watched<OwnedFd> {
+    pub(super) fn watched(&self) -> &Watched {
         &self.socket
     }
 

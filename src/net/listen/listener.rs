@@ -22,7 +22,7 @@ use crate::sys::watch::Watched;
 
 #[derive(Debug)]
 pub(super) struct Listener {
-    io: Watched<OwnedFd>,
+    io: Watched,
     turn: Arc<Turn>,
     options: Arc<Options>,
     pub(in crate::net) switch: ProfileSwitch,

@@ -10,11 +10,11 @@ use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use super::fd::OwnedFd;
 
 /// A descriptor whose readiness the runtime's driver reports.
-pub(crate) type Watched<T> = AsyncFd<T>;
+pub(crate) type Watched = AsyncFd<OwnedFd>;
 
 /// Registers a socket with the runtime's driver. Panics outside a tokio runtime with I/O enabled.
 #[track_caller]
-pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> io::Result<Watched<OwnedFd>> {
+pub(crate) fn watch(socket: OwnedFd, interest: Interest) -> io::Result<Watched> {
     // SAFETY: an `OwnedFd` stays open and the same while the `AsyncFd` owns it, which only shares references to it.
     Ok(unsafe { AsyncFd::register_with_interest(socket, interest) }?)
 }

@@ -13,20 +13,14 @@ use super::fd::{AsFd, OwnedFd};
 
 /// A socket whose readiness the runtime's driver reports.
 #[derive(Debug)]
-pub(crate) struct Watched<T> {
+pub(crate) struct Watched {
     /// A duplicate of the socket.
     registered: tokio::net::TcpStream,
-    socket: T,
+    socket: OwnedFd,
 }
 
-impl<T: AsFd> Watched<T> {
-    #[track_caller]
-    fn new(socket: T) -> io::Result<Self> {
-        let duplicate = socket.as_fd().try_clone_to_owned()?;
-        Ok(Self { registered: tokio::net::TcpStream::from_std(TcpStream::from(duplicate))?, socket })
-    }
-
-    pub(crate) fn get_ref(&self) -> &T {
+impl Watched {
+    pub(crate) fn get_ref(&self) -> &OwnedFd {
         &self.socket
     }
 
@@ -39,14 +33,18 @@ impl<T: AsFd> Watched<T> {
     }
 
     /// Calls `attempt` if the socket is ready, as far as the driver knows; `WouldBlock` clears the readiness.
-    pub(crate) fn try_io<R>(&self, interest: Interest, attempt: impl FnOnce(&T) -> io::Result<R>) -> io::Result<R> {
+    pub(crate) fn try_io<R>(
+        &self,
+        interest: Interest,
+        attempt: impl FnOnce(&OwnedFd) -> io::Result<R>,
+    ) -> io::Result<R> {
         self.registered.try_io(interest, || attempt(&self.socket))
     }
 
     pub(crate) async fn async_io<R>(
         &self,
         interest: Interest,
-        mut attempt: impl FnMut(&T) -> io::Result<R>,
+        mut attempt: impl FnMut(&OwnedFd) -> io::Result<R>,
     ) -> io::Result<R> {
         self.registered.async_io(interest, || attempt(&self.socket)).await
     }
@@ -57,8 +55,9 @@ impl<T: AsFd> Watched<T> {
 pub(crate) struct Ready<'a>(&'a tokio::net::TcpStream);
 
 #[track_caller]
-pub(crate) fn watch(socket: OwnedFd, _: Interest) -> io::Result<Watched<OwnedFd>> {
-    Watched::new(socket)
+pub(crate) fn watch(socket: OwnedFd, _: Interest) -> io::Result<Watched> {
+    let duplicate = socket.as_fd().try_clone_to_owned()?;
+    Ok(Watched { registered: tokio::net::TcpStream::from_std(TcpStream::from(duplicate))?, socket })
 }
 
 /// Returns whether no more bytes will arrive at a socket that is ready to read.
