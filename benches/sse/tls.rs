@@ -1,4 +1,4 @@
-//! One event for a thousand readers over TLS 1.3, a hundred times a second: the server's cost for each delivery.
+//! One event for a thousand readers over TLS 1.3, fifty times a second: the server's cost for each delivery.
 //!
 //! | row | |
 //! |---|---|
