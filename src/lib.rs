@@ -205,8 +205,8 @@ pub mod internal {
     }
 
     /// Returns whether `stream` has received bytes that another reader of its socket would miss.
-    pub fn has_received_ahead(stream: &crate::net::UnixStream) -> bool {
-        stream.has_received_ahead()
+    pub fn has_unread_bytes(stream: &crate::net::UnixStream) -> bool {
+        stream.has_unread_bytes()
     }
 
     /// Hubs over events that their user keeps.

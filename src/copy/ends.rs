@@ -56,7 +56,7 @@ impl End<'_> {
     /// Returns the end as a source. A stream with bytes that were given back is not a source: they are not in the socket.
     pub(super) fn into_source(self) -> Self {
         match self {
-            Self::Stream(stream) if stream.has_received_ahead() => Self::Other,
+            Self::Stream(stream) if stream.has_unread_bytes() => Self::Other,
             end => end,
         }
     }

@@ -48,10 +48,10 @@ impl<'a> Stream<'a> {
 
 impl Stream<'_> {
     /// Returns whether other callers may not receive from it.
-    pub(super) fn has_received_ahead(&self) -> bool {
+    pub(super) fn has_unread_bytes(&self) -> bool {
         match self {
-            Self::Ours(stream) => stream.has_received_ahead(),
-            Self::OursUnix(stream) => stream.has_received_ahead(),
+            Self::Ours(stream) => stream.has_unread_bytes(),
+            Self::OursUnix(stream) => stream.has_unread_bytes(),
             _ => false,
         }
     }

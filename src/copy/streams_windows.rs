@@ -32,8 +32,8 @@ impl<'a> Stream<'a> {
 
 impl Stream<'_> {
     /// Returns whether other callers may not receive from it.
-    pub(super) fn has_received_ahead(&self) -> bool {
-        matches!(self, Self::Ours(stream) if stream.has_received_ahead())
+    pub(super) fn has_unread_bytes(&self) -> bool {
+        matches!(self, Self::Ours(stream) if stream.has_unread_bytes())
     }
 
     pub(super) fn kind(&self) -> Kind {

@@ -11,7 +11,7 @@ use tokio::io::Interest;
 use super::error::SharedError;
 use super::message::{LEN, Message};
 use super::rights;
-use millstream::internal::has_received_ahead;
+use millstream::internal::has_unread_bytes;
 use millstream::net::UnixStream;
 
 /// Bytes that one call receives.
@@ -36,7 +36,7 @@ impl FrameLink {
     #[track_caller]
     pub(crate) fn new(stream: &UnixStream) -> Result<Self, SharedError> {
         let failed = SharedError::io("use the connection");
-        if has_received_ahead(stream) {
+        if has_unread_bytes(stream) {
             let error = io::Error::new(io::ErrorKind::Unsupported, "bytes of it were received already");
             return Err(failed(error));
         }

@@ -90,7 +90,7 @@ impl Stream {
     /// Returns a duplicate of the socket, unless bytes would be missed.
     pub(super) fn duplicate(&self) -> io::Result<crate::sys::fd::OwnedFd> {
         self.egress.try_drain()?;
-        if self.has_received_ahead() {
+        if self.has_unread_bytes() {
             let why = "bytes were received that are not read";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }

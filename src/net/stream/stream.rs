@@ -147,7 +147,7 @@ impl Stream {
     }
 
     /// Returns whether bytes were given back, so that another reader of the socket misses some.
-    pub(super) fn has_received_ahead(&self) -> bool {
+    pub(super) fn has_unread_bytes(&self) -> bool {
         !self.unread_bytes().is_empty()
     }
 }
@@ -218,8 +218,8 @@ macro_rules! stream {
             }
 
             /// Returns whether bytes were given back, which [`poll_receive_with`](Self::poll_receive_with) would overtake.
-            pub(crate) fn has_received_ahead(&self) -> bool {
-                self.stream.has_received_ahead()
+            pub(crate) fn has_unread_bytes(&self) -> bool {
+                self.stream.has_unread_bytes()
             }
 
             /// Calls `receive` once bytes may have arrived. Returns their number; 0 means the end of the stream.

@@ -22,7 +22,7 @@ pub(in crate::server) struct Moving {
     done: AtomicBool,
     /// Whether it could move, and its response did not let it.
     asked: AtomicBool,
-    /// Whether it moves once a receive of the ring has ended.
+    /// Whether it moves once its written bytes were sent.
     waits: AtomicBool,
     /// Whether it cannot move, and drains as usual.
     stays: AtomicBool,
