@@ -1,8 +1,13 @@
 //! Header fields, offsets and queries of the protocol.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::Uri;
+use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::uri::Authority;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -27,6 +32,8 @@ pub(crate) const EXPECTED_SEQ: HeaderName = HeaderName::from_static("producer-ex
 pub(crate) const RECEIVED_SEQ: HeaderName = HeaderName::from_static("producer-received-seq");
 
 pub(crate) const TRUE: HeaderValue = HeaderValue::from_static("true");
+/// What a segment of a path does not have as it is, [RFC 3986 section 2.3](https://www.rfc-editor.org/rfc/rfc3986#section-2.3).
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// Offsets of the protocol have 16 digits, and 16 more that are the position here.
 const ZEROS: &str = "0000000000000000_";
 /// 2024-10-09, where the intervals of cursors begin, and their length in seconds.
@@ -116,6 +123,27 @@ pub(crate) fn cursor(sent: Option<u64>) -> u64 {
         Some(sent) if sent >= interval => sent + 1 + RandomState::new().hash_one(sent) % (3600 / CURSORS.1),
         _ => interval,
     }
+}
+
+/// Returns some number.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+/// Returns the host of a request.
+pub(crate) fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> &'a str {
+    let authority = uri.authority().map(Authority::as_str);
+    authority.or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or("localhost")
+}
+
+/// Returns a segment of a path as text. `None` if it is not UTF-8.
+pub(crate) fn decoded(segment: &str) -> Option<String> {
+    percent_decode_str(segment).decode_utf8().ok().map(Cow::into_owned)
+}
+
+/// Returns text as a segment of a path.
+pub(crate) fn encoded(text: &str) -> impl fmt::Display {
+    utf8_percent_encode(text, SEGMENT)
 }
 
 pub(crate) fn is_true(headers: &HeaderMap, name: &HeaderName) -> bool {

@@ -240,6 +240,7 @@ mod tests {
     use std::net::TcpStream;
 
     use super::*;
+    use crate::subscriptions::Subscriptions;
 
     #[test]
     fn no_data_ends_an_event() {
@@ -276,7 +277,8 @@ mod tests {
         let (commits, path) = (Arc::clone(&store), dir.path().to_owned());
         tokio::spawn(async move { commits.journal.run(path, end).await });
         let (hour, service) = (Duration::from_secs(3600), Arc::clone(&store));
-        let app = Arc::new(App::new(service, 1 << 20, hour, hour, None));
+        let subscriptions = Subscriptions::open(Arc::clone(&store), dir.path(), false, None).unwrap();
+        let app = Arc::new(App::new(service, subscriptions, 1 << 20, hour, hour, None));
         let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let service = tower::service_fn(move |request| Arc::clone(&app).answer(request));

@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use service::App;
 use store::Store;
+use subscriptions::Subscriptions;
 
 mod body;
 mod fields;
@@ -28,6 +29,7 @@ mod read;
 mod refusal;
 mod service;
 mod store;
+mod subscriptions;
 mod write;
 
 /// A server for the Durable Streams protocol.
@@ -62,6 +64,13 @@ struct Args {
     /// Origin whose pages may use the streams, or * for all; without it browsers refuse them.
     #[arg(long, value_name = "ORIGIN", value_parser = |origin: &str| HeaderValue::try_from(origin))]
     cors: Option<HeaderValue>,
+    /// Scheme and host by which clients reach the server, for the URLs that subscriptions tell, as in https://a.example;
+    /// without it http and the host of the request.
+    #[arg(long, value_name = "URL")]
+    public: Option<String>,
+    /// Let subscriptions have webhooks on this machine, by plain HTTP too, for development.
+    #[arg(long)]
+    local_webhooks: bool,
 }
 
 /// Time for requests to finish after a signal.
@@ -105,8 +114,17 @@ async fn run(args: &Args) -> Result<(), String> {
     let mut commits = tokio::spawn(async move { journal.journal.run(dir, end).await });
     let mut files = tokio::spawn(Arc::clone(&store).maintain());
 
+    let public = args.public.as_deref().map(|url| url.trim_end_matches('/').to_owned());
+    let subscriptions = Subscriptions::open(Arc::clone(&store), &args.dir, args.local_webhooks, public)?;
     let (long_poll, events) = (Duration::from_secs(args.long_poll), Duration::from_secs(args.events));
-    let app = Arc::new(App::new(Arc::clone(&store), args.max_body << 20, long_poll, events, args.cors.clone()));
+    let app = Arc::new(App::new(
+        Arc::clone(&store),
+        subscriptions,
+        args.max_body << 20,
+        long_poll,
+        events,
+        args.cors.clone(),
+    ));
     println!("http://{address}/ serves {} streams of {}", store.streams(), args.dir.display());
 
     let service = tower::service_fn({

@@ -1,6 +1,7 @@
 //! Answers that are errors.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io;
 
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
@@ -19,6 +20,11 @@ pub(crate) struct Refusal {
 impl Refusal {
     pub(crate) fn new(status: StatusCode, text: impl Into<Cow<'static, str>>) -> Self {
         Self { status, text: text.into(), fields: Vec::new() }
+    }
+
+    /// A refusal that programs read.
+    pub(crate) fn json(status: StatusCode, value: &serde_json::Value) -> Self {
+        Self::new(status, value.to_string()).with(CONTENT_TYPE, HeaderValue::from_static("application/json"))
     }
 
     pub(crate) fn bad(text: impl Into<Cow<'static, str>>) -> Self {
@@ -48,6 +54,12 @@ impl Refusal {
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         response.headers_mut().extend(self.fields);
         response
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 

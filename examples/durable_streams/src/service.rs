@@ -20,13 +20,14 @@ use crate::body::{self, Body};
 use crate::fields;
 use crate::refusal::Refusal;
 use crate::store::{Expiry, Store, Stream};
+use crate::subscriptions::{Subscriptions, reserved};
 
 /// Bodies of requests that are in memory at a time, in KiB, if the largest one is not longer.
 const BODIES: u32 = 128 << 10;
 /// Bytes of a path.
-const PATH_MAX: usize = 1024;
-/// Paths that the protocol reserves, as a part of any path.
-const RESERVED: &str = "__ds";
+pub(crate) const PATH_MAX: usize = 1024;
+/// Paths that the protocol reserves, as a part of any path: those of subscriptions.
+pub(crate) const RESERVED: &str = "__ds";
 
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, PUT, POST, DELETE, OPTIONS");
@@ -35,6 +36,7 @@ const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resour
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) store: Arc<Store>,
+    pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) long_poll: Duration,
     /// After this time a connection with events ends.
     pub(crate) events: Duration,
@@ -49,21 +51,20 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(
         store: Arc<Store>,
+        subscriptions: Arc<Subscriptions>,
         body_max: u64,
         long_poll: Duration,
         events: Duration,
         origin: Option<HeaderValue>,
     ) -> Self {
         let bodies = Semaphore::new(permits(body_max).max(BODIES) as usize);
-        Self { store, long_poll, events, ending: CancellationToken::new(), origin, body_max, bodies }
+        Self { store, subscriptions, long_poll, events, ending: CancellationToken::new(), origin, body_max, bodies }
     }
 
     pub(crate) async fn answer(self: Arc<Self>, request: Request<RequestBody>) -> Result<Response<Body>, Infallible> {
         let answer = match request.uri().path() {
             path if path.len() > PATH_MAX => Err(Refusal::new(StatusCode::URI_TOO_LONG, "the path is too long")),
-            path if path.split('/').any(|part| part == RESERVED) => {
-                Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "subscriptions are not implemented"))
-            }
+            path if reserved(path).is_some() && request.method() != Method::OPTIONS => self.control(request).await,
             _ => match *request.method() {
                 Method::POST => self.append(request).await,
                 Method::GET => self.read(&request).await,

@@ -48,8 +48,7 @@ impl App {
         content_type(fields, &stream);
         fields::position(fields, view.end, view.closed);
         if is_new {
-            let host = parts.uri.authority().map(|host| host.as_str());
-            let host = host.or_else(|| headers.get(http::header::HOST)?.to_str().ok()).unwrap_or("localhost");
+            let host = fields::host(&parts.uri, headers);
             if let Ok(location) = HeaderValue::try_from(format!("http://{host}{path}")) {
                 fields.insert(LOCATION, location);
             }

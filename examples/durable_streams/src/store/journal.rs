@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -86,6 +86,15 @@ pub(crate) struct Journal {
     pub(crate) salt: u64,
     pub(crate) work: Mutex<Work>,
     pub(crate) has_work: Notify,
+    pub(crate) watcher: OnceLock<Arc<dyn Watch>>,
+}
+
+/// Hears of streams when they change on the disk, in order. Must not wait.
+pub(crate) trait Watch: std::fmt::Debug + Send + Sync {
+    /// The stream was created, or has more bytes.
+    fn changed(&self, stream: &Stream);
+    /// The stream was deleted, and nothing needs it.
+    fn removed(&self, stream: &Stream);
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -107,6 +116,7 @@ impl Journal {
             salt,
             work: Mutex::default(),
             has_work: Notify::new(),
+            watcher: OnceLock::new(),
         }
     }
 
@@ -262,16 +272,22 @@ impl Journal {
 
     fn publish(&self, first: u64, changes: Vec<Change>, bytes: &Bytes) {
         let mut next = first;
+        let watcher = self.watcher.get();
         for change in changes {
             match change {
                 Change::Data { stream, data, close, .. } => {
-                    if stream.publish(&bytes[data], close, next) {
+                    let is_long = stream.publish(&bytes[data], close, next);
+                    watcher.inspect(|watcher| watcher.changed(&stream));
+                    if is_long {
                         lock(&self.work).long.push(stream);
                         self.has_work.notify_one();
                     }
                 }
                 Change::Removed(streams) => {
-                    streams.iter().for_each(|stream| stream.purge());
+                    for stream in &streams {
+                        stream.purge();
+                        watcher.inspect(|watcher| watcher.removed(stream));
+                    }
                     lock(&self.work).removed.extend(streams.iter().map(|stream| stream.meta.id));
                     self.has_work.notify_one();
                 }

@@ -33,7 +33,7 @@ use millstream::fs;
 use quick_cache::sync::Cache;
 
 pub(crate) use append::{Append, Done};
-pub(crate) use journal::{Journal, Room};
+pub(crate) use journal::{Journal, Room, Watch};
 pub(crate) use record::{Expiry, Meta, Producer};
 pub(crate) use stream::{Kind, Stream, View, now};
 
@@ -193,7 +193,7 @@ impl Store {
         Ok(file)
     }
 
-    fn all(&self) -> Vec<Arc<Stream>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Stream>> {
         self.table.read().unwrap_or_else(PoisonError::into_inner).paths.values().cloned().collect()
     }
 

@@ -30,7 +30,7 @@ const JOURNAL: &str = "8";
 fn command(dir: &Path, long_poll: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_durable_streams"));
     command.args(["--listen", "127.0.0.1:0", "--journal", JOURNAL, "--max-body", "1"]);
-    command.args(["--long-poll", long_poll, "--dir"]).arg(dir);
+    command.args(["--local-webhooks", "--long-poll", long_poll, "--dir"]).arg(dir);
     command
 }
 
