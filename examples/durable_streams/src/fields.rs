@@ -32,6 +32,10 @@ pub(crate) const EXPECTED_SEQ: HeaderName = HeaderName::from_static("producer-ex
 pub(crate) const RECEIVED_SEQ: HeaderName = HeaderName::from_static("producer-received-seq");
 
 pub(crate) const TRUE: HeaderValue = HeaderValue::from_static("true");
+/// Bytes of a path.
+pub(crate) const PATH_MAX: usize = 1024;
+/// Paths that the protocol reserves, as a part of any path: those of subscriptions.
+pub(crate) const RESERVED: &str = "__ds";
 /// What a segment of a path does not have as it is, [RFC 3986 section 2.3](https://www.rfc-editor.org/rfc/rfc3986#section-2.3).
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// Offsets of the protocol have 16 digits, and 16 more that are the position here.
@@ -125,9 +129,17 @@ pub(crate) fn cursor(sent: Option<u64>) -> u64 {
     }
 }
 
-/// Returns some number.
+/// Returns a random number.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0)
+}
+
+/// Divides a path at the reserved segment.
+pub(crate) fn reserved(path: &str) -> Option<(&str, &str)> {
+    let at = path.match_indices(RESERVED).map(|(at, _)| at).find(|&at| {
+        path[..at].ends_with('/') && matches!(path.as_bytes().get(at + RESERVED.len()), None | Some(b'/'))
+    })?;
+    Some((&path[..at - 1], path[at + RESERVED.len()..].trim_start_matches('/')))
 }
 
 /// Returns the host of a request.
@@ -223,5 +235,16 @@ mod tests {
         let first = cursor(None);
         assert!(cursor(Some(first)) > first);
         assert_eq!(cursor(Some(first - 1)), cursor(None));
+    }
+
+    #[test]
+    fn the_reserved_segment_is_a_whole_one() {
+        assert_eq!(reserved("/v1/stream/__ds/subscriptions/a"), Some(("/v1/stream", "subscriptions/a")));
+        assert_eq!(reserved("/__ds"), Some(("", "")));
+        assert_eq!(reserved("/a/__ds/b/__ds/c"), Some(("/a", "b/__ds/c")));
+        for path in ["/a__ds/b", "/__dsa/b", "/a/b", "__ds"] {
+            assert_eq!(reserved(path), None, "{path}");
+        }
+        assert_eq!(reserved("/a__ds/__ds/c"), Some(("/a__ds", "c")));
     }
 }

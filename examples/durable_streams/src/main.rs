@@ -22,6 +22,7 @@ use store::Store;
 use subscriptions::Subscriptions;
 
 mod body;
+mod control;
 mod fields;
 mod json;
 mod live;

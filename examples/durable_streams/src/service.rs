@@ -17,17 +17,13 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::{self, Body};
-use crate::fields;
+use crate::fields::{self, PATH_MAX, reserved};
 use crate::refusal::Refusal;
 use crate::store::{Expiry, Store, Stream};
-use crate::subscriptions::{Subscriptions, reserved};
+use crate::subscriptions::Subscriptions;
 
 /// Bodies of requests that are in memory at a time, in KiB, if the largest one is not longer.
 const BODIES: u32 = 128 << 10;
-/// Bytes of a path.
-pub(crate) const PATH_MAX: usize = 1024;
-/// Paths that the protocol reserves, as a part of any path: those of subscriptions.
-pub(crate) const RESERVED: &str = "__ds";
 
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, PUT, POST, DELETE, OPTIONS");

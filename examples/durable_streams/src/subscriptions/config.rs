@@ -7,38 +7,38 @@ use std::ops::RangeInclusive;
 use http::Uri;
 use serde::{Deserialize, Serialize};
 
-use crate::service::{PATH_MAX, RESERVED};
+use crate::fields::{PATH_MAX, RESERVED};
 
 const LEASE_MS: RangeInclusive<u64> = 1_000..=600_000;
 /// Segments of a pattern, which is compared with the paths of all new streams.
 const SEGMENTS_MAX: usize = 32;
 const DESCRIPTION_MAX: usize = 1024;
 /// Streams that are named one by one.
-pub(super) const STREAMS_MAX: usize = 10_000;
+pub(crate) const STREAMS_MAX: usize = 10_000;
 
 /// The configuration. A client that asks again with an equal one gets the subscription that is there.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) struct Config {
+pub(crate) struct Config {
     #[serde(flatten)]
-    pub(super) delivery: Delivery,
-    pub(super) pattern: Option<Box<str>>,
+    pub(crate) delivery: Delivery,
+    pub(crate) pattern: Option<Box<str>>,
     #[serde(default)]
-    pub(super) streams: BTreeSet<Box<str>>,
+    pub(crate) streams: BTreeSet<Box<str>>,
     #[serde(default = "lease")]
-    pub(super) lease_ttl_ms: u64,
-    pub(super) description: Option<Box<str>>,
+    pub(crate) lease_ttl_ms: u64,
+    pub(crate) description: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
-pub(super) enum Delivery {
+pub(crate) enum Delivery {
     Webhook { webhook: Target },
     PullWake { wake_stream: Box<str> },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) struct Target {
-    pub(super) url: Box<str>,
+pub(crate) struct Target {
+    pub(crate) url: Box<str>,
 }
 
 fn lease() -> u64 {
@@ -47,14 +47,14 @@ fn lease() -> u64 {
 
 /// Why a configuration is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Invalid {
+pub(crate) enum Invalid {
     Config(String),
     Url(String),
 }
 
 impl Config {
     /// Reads a configuration, and checks it. `local`: webhooks may be on this machine, by plain HTTP.
-    pub(super) fn parse(body: &[u8], local: bool) -> Result<Self, Invalid> {
+    pub(crate) fn parse(body: &[u8], local: bool) -> Result<Self, Invalid> {
         let mut config: Self = serde_json::from_slice(body).map_err(|e| Invalid::Config(e.to_string()))?;
         let invalid = |text: &str| Err(Invalid::Config(text.to_owned()));
         config.streams = stream_paths(config.streams)?;
@@ -79,14 +79,14 @@ impl Config {
     }
 
     /// Returns whether a stream is one of the pattern. The stream of the wakes is none: its wakes would make wakes.
-    pub(super) fn matches(&self, path: &str) -> bool {
+    pub(crate) fn matches(&self, path: &str) -> bool {
         let is_wakes = matches!(&self.delivery, Delivery::PullWake { wake_stream } if **wake_stream == *path);
         self.pattern.as_deref().is_some_and(|pattern| !is_wakes && matches(pattern.trim_matches('/'), path))
     }
 }
 
 /// Returns paths as they are compared.
-pub(super) fn stream_paths(paths: impl IntoIterator<Item = Box<str>>) -> Result<BTreeSet<Box<str>>, Invalid> {
+pub(crate) fn stream_paths(paths: impl IntoIterator<Item = Box<str>>) -> Result<BTreeSet<Box<str>>, Invalid> {
     let paths = paths.into_iter().map(|path| stream_path(&path)).collect::<Result<BTreeSet<_>, _>>()?;
     if paths.len() > STREAMS_MAX {
         return Err(Invalid::Config(format!("more than {STREAMS_MAX} streams are named")));
@@ -144,7 +144,7 @@ fn check_url(url: &str, local: bool) -> Result<(), String> {
 
 /// Returns whether an address is one of the internet, as far as its special ranges are known
 /// ([RFC 6890](https://www.rfc-editor.org/rfc/rfc6890)).
-pub(super) fn is_public(ip: IpAddr) -> bool {
+pub(crate) fn is_public(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => is_public_v4(ip),
         IpAddr::V6(ip) => match ip.segments() {

@@ -6,7 +6,6 @@
 //! - `config`: what a client asks for, and what it may ask for.
 //! - `subscription`: the state of one, and the rules about it.
 //! - `views`: what clients and workers see of it.
-//! - `routes`: the requests of clients and workers.
 //! - `webhook`: requests to workers, and their signatures.
 //! - this file: all subscriptions, their files, and their tasks.
 
@@ -23,17 +22,16 @@ use tokio::sync::Notify;
 use crate::json;
 use crate::refusal::Refusal;
 use crate::store::{Append, Store, Stream, Watch, now};
-use config::Delivery;
-use subscription::{Subscription, Wake};
+use subscription::Wake;
 use webhook::{Key, Sender};
 
 mod config;
-mod routes;
 mod subscription;
 mod views;
 mod webhook;
 
-pub(crate) use routes::reserved;
+pub(crate) use config::{Config, Delivery, Invalid, STREAMS_MAX, stream_paths};
+pub(crate) use subscription::{Denied, Report, Subscription};
 
 /// Subscriptions of a server. Each has a task.
 const SUBSCRIPTIONS_MAX: usize = 1000;
@@ -42,23 +40,23 @@ const SUBSCRIPTIONS_MAX: usize = 1000;
 pub(crate) struct Subscriptions {
     store: Arc<Store>,
     dir: PathBuf,
-    key: Key,
-    sender: Sender,
+    pub(crate) key: Key,
+    pub(crate) sender: Sender,
     /// Scheme and host by which clients reach the server.
-    public: Option<String>,
+    pub(crate) public: Option<String>,
     table: RwLock<HashMap<Name, Arc<Entry>>>,
 }
 
 /// The path of the streams and the id.
-type Name = (Box<str>, Box<str>);
+pub(crate) type Name = (Box<str>, Box<str>);
 
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Entry {
     path: PathBuf,
     state: Mutex<Subscription>,
     /// Held while the file is written, so that the last state is the last one that is written.
     saves: tokio::sync::Mutex<()>,
-    changed: Notify,
+    pub(crate) changed: Notify,
 }
 
 impl Subscriptions {
@@ -103,13 +101,16 @@ impl Subscriptions {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn get(&self, name: &Name) -> Option<Arc<Entry>> {
+    pub(crate) fn get(&self, name: &Name) -> Option<Arc<Entry>> {
         self.table().get(name).filter(|entry| !entry.state().is_deleted()).cloned()
     }
 
     /// Adds a subscription and begins its task. The streams that are there are linked at their ends, before an append
     /// can be noted. Returns the one with this name if there is one.
-    fn insert(self: &Arc<Self>, mut subscription: Subscription) -> Result<Result<Arc<Entry>, Arc<Entry>>, Refusal> {
+    pub(crate) fn insert(
+        self: &Arc<Self>,
+        mut subscription: Subscription,
+    ) -> Result<Result<Arc<Entry>, Arc<Entry>>, Refusal> {
         let path = self.dir.join(self.key.file_name(&subscription.root, &subscription.id));
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = table.get(&subscription.name()) {
@@ -132,7 +133,7 @@ impl Subscriptions {
 
     /// Removes a subscription and its file, also if the caller is dropped. Returns whether there was one. Its name is free
     /// again once the file is gone.
-    async fn remove(self: &Arc<Self>, name: Name) -> io::Result<bool> {
+    pub(crate) async fn remove(self: &Arc<Self>, name: Name) -> io::Result<bool> {
         let Some(entry) = self.table().get(&name).cloned() else { return Ok(false) };
         entry.state().delete();
         entry.changed.notify_one();
@@ -247,12 +248,12 @@ impl Entry {
         Self { path, state: Mutex::new(subscription), saves: tokio::sync::Mutex::default(), changed: Notify::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, Subscription> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, Subscription> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes the state, unless the subscription was deleted.
-    async fn save(&self) -> io::Result<()> {
+    pub(crate) async fn save(&self) -> io::Result<()> {
         let _saves = self.saves.lock().await;
         let state = {
             let state = self.state();

@@ -18,41 +18,41 @@ use crate::store::{Store, Stream};
 const RETRY: (i64, i64) = (1000, 60_000);
 
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Subscription {
+pub(crate) struct Subscription {
     /// The path of the streams.
-    pub(super) root: Box<str>,
-    pub(super) id: Box<str>,
+    pub(crate) root: Box<str>,
+    pub(crate) id: Box<str>,
     /// The URL of `root`.
-    pub(super) url: Box<str>,
-    pub(super) config: Config,
-    pub(super) created: i64,
+    pub(crate) url: Box<str>,
+    pub(crate) config: Config,
+    pub(crate) created: i64,
     /// By the path behind `root`.
-    pub(super) links: BTreeMap<Box<str>, Link>,
-    pub(super) generation: u64,
-    pub(super) wake: Option<Current>,
+    pub(crate) links: BTreeMap<Box<str>, Link>,
+    pub(crate) generation: u64,
+    pub(crate) wake: Option<Current>,
     /// Deliveries that failed in a row, and when the next one is.
     failures: u32,
-    pub(super) retry: Option<i64>,
+    pub(crate) retry: Option<i64>,
     #[serde(skip)]
     deleted: bool,
 }
 
 /// A stream of a subscription.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(super) struct Link {
+pub(crate) struct Link {
     /// Whether it was named, in addition to a pattern or without.
-    pub(super) is_explicit: bool,
+    pub(crate) is_explicit: bool,
     /// Which stream it is. Another one with the path is read from its start.
     stream: Option<u64>,
-    pub(super) acked: u64,
+    pub(crate) acked: u64,
     #[serde(skip)]
-    pub(super) end: u64,
+    pub(crate) end: u64,
 }
 
 /// The wake that workers may have.
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Current {
-    pub(super) id: String,
+pub(crate) struct Current {
+    pub(crate) id: String,
     worker: Option<Box<str>>,
     /// Whether a worker has claimed it or has called back.
     is_held: bool,
@@ -60,29 +60,29 @@ pub(super) struct Current {
     /// of one that it knows.
     newest: Option<u64>,
     /// When the lease ends, in milliseconds since 1970.
-    pub(super) until: Option<i64>,
+    pub(crate) until: Option<i64>,
 }
 
 /// A wake to deliver.
 #[derive(Debug)]
-pub(super) struct Wake {
-    pub(super) generation: u64,
-    pub(super) id: String,
+pub(crate) struct Wake {
+    pub(crate) generation: u64,
+    pub(crate) id: String,
     /// The ends of the streams with bytes behind their cursors.
-    pub(super) ends: Vec<(Box<str>, Option<u64>, u64)>,
+    pub(crate) ends: Vec<(Box<str>, Option<u64>, u64)>,
     /// All streams, as a webhook hears of them.
-    pub(super) streams: Value,
+    pub(crate) streams: Value,
 }
 
 /// What a worker says of a wake.
 #[derive(Debug, Deserialize)]
-pub(super) struct Report {
-    pub(super) wake_id: String,
-    pub(super) generation: u64,
+pub(crate) struct Report {
+    pub(crate) wake_id: String,
+    pub(crate) generation: u64,
     #[serde(default)]
     acks: Vec<Ack>,
     #[serde(default)]
-    pub(super) done: bool,
+    pub(crate) done: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,7 +93,7 @@ struct Ack {
 
 /// Why a worker is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Denied {
+pub(crate) enum Denied {
     /// The wake is over.
     Fenced,
     /// Another worker has it.
@@ -106,28 +106,28 @@ pub(super) enum Denied {
 }
 
 impl Link {
-    pub(super) fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.end > self.acked
     }
 }
 
 impl Subscription {
-    pub(super) fn new(root: &str, id: &str, url: &str, config: Config, created: i64) -> Self {
+    pub(crate) fn new(root: &str, id: &str, url: &str, config: Config, created: i64) -> Self {
         let (links, wake, retry) = (BTreeMap::new(), None, None);
         let (root, id, url) = (root.into(), id.into(), url.into());
         Self { root, id, url, config, created, links, generation: 0, wake, failures: 0, retry, deleted: false }
     }
 
-    pub(super) fn name(&self) -> (Box<str>, Box<str>) {
+    pub(crate) fn name(&self) -> (Box<str>, Box<str>) {
         (self.root.clone(), self.id.clone())
     }
 
-    pub(super) fn delete(&mut self) {
+    pub(crate) fn delete(&mut self) {
         self.deleted = true;
         self.wake = None;
     }
 
-    pub(super) fn is_deleted(&self) -> bool {
+    pub(crate) fn is_deleted(&self) -> bool {
         self.deleted
     }
 
@@ -137,7 +137,7 @@ impl Subscription {
     }
 
     /// Links the named streams and those of the pattern at their ends.
-    pub(super) fn link_all(&mut self, store: &Store) {
+    pub(crate) fn link_all(&mut self, store: &Store) {
         self.name_streams(self.config.streams.clone(), store);
         for stream in store.all() {
             let path = self.relative(&stream.meta.path).filter(|path| self.config.matches(path)).map(Box::from);
@@ -148,7 +148,7 @@ impl Subscription {
     }
 
     /// Links named streams at their ends, if they are there.
-    pub(super) fn name_streams(&mut self, paths: impl IntoIterator<Item = Box<str>>, store: &Store) {
+    pub(crate) fn name_streams(&mut self, paths: impl IntoIterator<Item = Box<str>>, store: &Store) {
         for path in paths {
             let stream = store.get(&format!("{}/{path}", self.root)).ok();
             let link = self.links.entry(path);
@@ -156,7 +156,7 @@ impl Subscription {
         }
     }
 
-    pub(super) fn unname_stream(&mut self, path: &str) {
+    pub(crate) fn unname_stream(&mut self, path: &str) {
         let is_matched = self.config.matches(path);
         if let Some(link) = self.links.get_mut(path) {
             link.is_explicit = false;
@@ -167,13 +167,13 @@ impl Subscription {
     }
 
     /// Returns the number of named streams.
-    pub(super) fn named(&self) -> usize {
+    pub(crate) fn named(&self) -> usize {
         self.links.values().filter(|link| link.is_explicit).count()
     }
 
     /// Finds the ends of the streams after a restart. A wake that no worker has is made again, because its event may
     /// have been lost.
-    pub(super) fn restore(&mut self, store: &Store) {
+    pub(crate) fn restore(&mut self, store: &Store) {
         self.wake.take_if(|wake| wake.until.is_none());
         for stream in store.all() {
             self.changed(&stream);
@@ -184,7 +184,7 @@ impl Subscription {
 
     /// Notes the end of a stream. Returns whether there is more to read. A stream that is not linked was created after
     /// the subscription, so it is linked at its start.
-    pub(super) fn changed(&mut self, stream: &Stream) -> bool {
+    pub(crate) fn changed(&mut self, stream: &Stream) -> bool {
         let Some(path) = self.relative(&stream.meta.path) else { return false };
         let (id, end) = (Some(stream.meta.id), stream.view().end);
         let new = |is_explicit| Link { is_explicit, stream: id, acked: stream.base(), end };
@@ -200,7 +200,7 @@ impl Subscription {
     }
 
     /// Forgets a stream of the pattern that was deleted. A named one waits for another stream with its path.
-    pub(super) fn removed(&mut self, stream: &Stream) {
+    pub(crate) fn removed(&mut self, stream: &Stream) {
         let Some(path) = self.relative(&stream.meta.path) else { return };
         let Some(link) = self.links.get_mut(path).filter(|link| link.stream == Some(stream.meta.id)) else { return };
         link.acked = link.end;
@@ -210,7 +210,7 @@ impl Subscription {
     }
 
     /// Makes a wake if there is none and there is something to read. Ends a lease whose time is over.
-    pub(super) fn wake(&mut self, now: i64, store: &Store) -> Option<Wake> {
+    pub(crate) fn wake(&mut self, now: i64, store: &Store) -> Option<Wake> {
         self.expire(now);
         if self.wake.is_some() || self.retry.is_some_and(|retry| retry > now) || !self.is_pending() {
             return None;
@@ -256,7 +256,7 @@ impl Subscription {
     }
 
     /// Returns when [`wake`](Self::wake) has something to do, if nothing changes before.
-    pub(super) fn deadline(&self) -> Option<i64> {
+    pub(crate) fn deadline(&self) -> Option<i64> {
         match &self.wake {
             Some(wake) => wake.until,
             None => self.retry.filter(|_| self.is_pending()),
@@ -268,7 +268,7 @@ impl Subscription {
     }
 
     /// Notes that a wake was delivered. `is_done`: the worker is done with it.
-    pub(super) fn delivered(&mut self, wake: &Wake, is_done: bool) {
+    pub(crate) fn delivered(&mut self, wake: &Wake, is_done: bool) {
         if !self.has(wake.generation, &wake.id) {
             return;
         }
@@ -284,9 +284,9 @@ impl Subscription {
         }
     }
 
-    /// Notes that a wake was not delivered, unless a worker has it nevertheless. The next one is made later: the time doubles, and differs by a fifth up or
-    /// down.
-    pub(super) fn failed(&mut self, wake: &Wake, now: i64) {
+    /// Notes that a wake was not delivered, unless a worker has it nevertheless. The next one is made later: the time
+    /// doubles, and differs by a fifth up or down.
+    pub(crate) fn failed(&mut self, wake: &Wake, now: i64) {
         if !self.has(wake.generation, &wake.id) || self.wake.as_ref().is_some_and(|wake| wake.is_held) {
             return;
         }
@@ -298,7 +298,7 @@ impl Subscription {
     }
 
     /// Gives the wake to a worker, or makes one for it.
-    pub(super) fn claim(&mut self, worker: &str, now: i64, store: &Store) -> Result<(), Denied> {
+    pub(crate) fn claim(&mut self, worker: &str, now: i64, store: &Store) -> Result<(), Denied> {
         self.expire(now);
         if self.wake.is_none() {
             self.retry = None;
@@ -315,7 +315,7 @@ impl Subscription {
     }
 
     /// Moves cursors, and ends the wake or prolongs its lease. Returns whether another wake follows.
-    pub(super) fn report(&mut self, report: &Report, now: i64) -> Result<bool, Denied> {
+    pub(crate) fn report(&mut self, report: &Report, now: i64) -> Result<bool, Denied> {
         let newest = self.held(report, now)?.newest;
         let mut ends = Vec::new();
         for Ack { stream, offset } in &report.acks {
@@ -339,7 +339,7 @@ impl Subscription {
     }
 
     /// Takes the wake back from its worker.
-    pub(super) fn release(&mut self, report: &Report, now: i64) -> Result<(), Denied> {
+    pub(crate) fn release(&mut self, report: &Report, now: i64) -> Result<(), Denied> {
         self.held(report, now)?;
         self.wake = None;
         Ok(())

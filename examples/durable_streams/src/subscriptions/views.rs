@@ -16,7 +16,7 @@ impl Subscription {
     }
 
     /// Returns whether a token is that of the wake of a report, or of the current one.
-    pub(super) fn is_token(&self, token: &str, report: &Report, key: &Key) -> bool {
+    pub(crate) fn is_token(&self, token: &str, report: &Report, key: &Key) -> bool {
         let is_of =
             |generation: u64, id: &str| key.is_token(token, &[&self.root, &self.id, &generation.to_string(), id]);
         is_of(report.generation, &report.wake_id)
@@ -25,7 +25,7 @@ impl Subscription {
 
     /// Returns the body of the request to a worker, and the time that it has: it ends before the lease, so that an answer
     /// that does not come is a failure, and no other wake is made at once.
-    pub(super) fn notification(&self, wake: &Wake, key: &Key, now: i64) -> (Bytes, Duration) {
+    pub(crate) fn notification(&self, wake: &Wake, key: &Key, now: i64) -> (Bytes, Duration) {
         let until = self.wake.as_ref().and_then(|wake| wake.until).unwrap_or(now);
         let left = u64::try_from(until - now).unwrap_or(0);
         let body = json!({
@@ -40,7 +40,7 @@ impl Subscription {
     }
 
     /// Returns the stream that workers of a pull-wake subscription read, and the event for it.
-    pub(super) fn event(&self, wake: &Wake, now: i64) -> Option<(String, String)> {
+    pub(crate) fn event(&self, wake: &Wake, now: i64) -> Option<(String, String)> {
         let Delivery::PullWake { wake_stream } = &self.config.delivery else { return None };
         let stream = wake.ends.first().map(|(path, ..)| path);
         let event = json!({
@@ -54,7 +54,7 @@ impl Subscription {
     }
 
     /// Returns the answer to a worker that has the wake.
-    pub(super) fn claimed(&self, key: &Key) -> Option<Value> {
+    pub(crate) fn claimed(&self, key: &Key) -> Option<Value> {
         let wake = self.wake.as_ref()?;
         Some(json!({
             "wake_id": wake.id,
@@ -65,7 +65,7 @@ impl Subscription {
         }))
     }
 
-    pub(super) fn streams(&self) -> Value {
+    pub(crate) fn streams(&self) -> Value {
         let streams = self.links.iter().map(|(path, link)| {
             json!({
                 "path": path,
@@ -79,7 +79,7 @@ impl Subscription {
     }
 
     /// Returns the subscription as clients see it.
-    pub(super) fn describe(&self, key: &Key) -> Value {
+    pub(crate) fn describe(&self, key: &Key) -> Value {
         let (kind, webhook, wake_stream) = match &self.config.delivery {
             Delivery::Webhook { webhook } => {
                 let set = format!("{}/__ds/jwks.json", self.url);

@@ -39,14 +39,14 @@ const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const ANSWER_MAX: usize = 64 << 10;
 
 /// The key that signs requests and tokens. Its file makes it the same after a restart.
-pub(super) struct Key {
+pub(crate) struct Key {
     pair: Ed25519KeyPair,
     tokens: hmac::Key,
-    pub(super) id: String,
+    pub(crate) id: String,
 }
 
 impl Key {
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let mut seed = [0; 32];
         match std::fs::read(path) {
             Ok(bytes) => {
@@ -73,7 +73,7 @@ impl Key {
 
     /// Returns the set with the public key, as in [RFC 7517](https://www.rfc-editor.org/rfc/rfc7517) and
     /// [RFC 8037](https://www.rfc-editor.org/rfc/rfc8037).
-    pub(super) fn set(&self) -> Value {
+    pub(crate) fn set(&self) -> Value {
         let x = URL_SAFE_NO_PAD.encode(self.pair.public_key());
         json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "kid": self.id, "use": "sig", "alg": "EdDSA", "x": x }] })
     }
@@ -85,17 +85,17 @@ impl Key {
     }
 
     /// Returns the token of a wake. It says nothing, and nobody else can make it.
-    pub(super) fn token(&self, wake: &[&str]) -> String {
+    pub(crate) fn token(&self, wake: &[&str]) -> String {
         URL_SAFE_NO_PAD.encode(hmac::sign(&self.tokens, &fields(wake)))
     }
 
-    pub(super) fn is_token(&self, token: &str, wake: &[&str]) -> bool {
+    pub(crate) fn is_token(&self, token: &str, wake: &[&str]) -> bool {
         let token = URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
         hmac::verify(&self.tokens, &fields(wake), &token).is_ok()
     }
 
     /// Returns the name of the file of a subscription, whose own name may have any characters.
-    pub(super) fn file_name(&self, root: &str, id: &str) -> String {
+    pub(crate) fn file_name(&self, root: &str, id: &str) -> String {
         let name = digest::digest(&digest::SHA256, &fields(&[root, id]));
         format!("{}.json", URL_SAFE_NO_PAD.encode(&name.as_ref()[..18]))
     }
@@ -113,7 +113,7 @@ fn fields(texts: &[&str]) -> Vec<u8> {
 }
 
 /// Returns the id of a wake, which is unique.
-pub(super) fn wake_id() -> String {
+pub(crate) fn wake_id() -> String {
     let mut id = [0; 12];
     SystemRandom::new().fill(&mut id).expect("the system has random bytes");
     format!("w_{}", URL_SAFE_NO_PAD.encode(id))
@@ -121,14 +121,14 @@ pub(super) fn wake_id() -> String {
 
 /// Sends requests to workers.
 #[derive(Debug)]
-pub(super) struct Sender {
+pub(crate) struct Sender {
     client: Client<HttpsConnector<HttpConnector<Lookup>>, Full<Bytes>>,
     /// Whether workers may be on this machine.
-    pub(super) local: bool,
+    pub(crate) local: bool,
 }
 
 impl Sender {
-    pub(super) fn new(local: bool) -> Self {
+    pub(crate) fn new(local: bool) -> Self {
         let mut http = HttpConnector::new_with_resolver(Lookup { local });
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -151,7 +151,7 @@ impl Sender {
     }
 
     /// Sends a wake. Returns whether the worker has done it already. Redirections are not followed.
-    pub(super) async fn send(&self, url: &str, body: Bytes, key: &Key, time: Duration) -> Result<bool, String> {
+    pub(crate) async fn send(&self, url: &str, body: Bytes, key: &Key, time: Duration) -> Result<bool, String> {
         let signature = key.sign(&body, now() / 1000);
         let request = Request::post(url).header(CONTENT_TYPE, "application/json").header(SIGNATURE, signature);
         let request = request.body(Full::new(body)).map_err(|e| format!("{url}: {e}"))?;

@@ -1,7 +1,6 @@
-//! The requests of clients, who make subscriptions, and of workers, who report.
+//! Requests about subscriptions: of clients, who make them, and of workers, who report.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::request::Parts;
@@ -10,14 +9,12 @@ use millstream::server::RequestBody;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::config::{Config, Delivery, Invalid, STREAMS_MAX, stream_paths};
-use super::subscription::{Denied, Report, Subscription};
-use super::{Entry, Subscriptions};
 use crate::body::{self, Body};
-use crate::fields;
+use crate::fields::{self, reserved};
 use crate::refusal::Refusal;
-use crate::service::{App, NO_STORE, RESERVED};
+use crate::service::{App, NO_STORE};
 use crate::store::now;
+use crate::subscriptions::{Config, Delivery, Denied, Entry, Invalid, Report, STREAMS_MAX, Subscription, stream_paths};
 
 /// Bytes of an id, and of the name of a worker.
 const NAME_MAX: usize = 256;
@@ -26,14 +23,6 @@ const KEYS: HeaderValue = HeaderValue::from_static("application/jwk-set+json");
 const KEYS_KEPT: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
 type Answer = Result<Response<Body>, Refusal>;
-
-/// Divides a path at the reserved segment.
-pub(crate) fn reserved(path: &str) -> Option<(&str, &str)> {
-    let at = path.match_indices(RESERVED).map(|(at, _)| at).find(|&at| {
-        path[..at].ends_with('/') && matches!(path.as_bytes().get(at + RESERVED.len()), None | Some(b'/'))
-    })?;
-    Some((&path[..at - 1], path[at + RESERVED.len()..].trim_start_matches('/')))
-}
 
 #[derive(Deserialize)]
 struct Streams {
@@ -67,7 +56,7 @@ impl App {
         let name = (Box::from(root), Box::from(id));
         let (bytes, _permit) = self.body(body).await?;
         if (&parts.method, action) == (&Method::PUT, None) {
-            return all.put(&parts, &name.0, &name.1, &bytes).await;
+            return self.put(&parts, &name.0, &name.1, &bytes).await;
         }
         let not_found = || problem(StatusCode::NOT_FOUND, "SUBSCRIPTION_NOT_FOUND", None);
         if (&parts.method, action) == (&Method::DELETE, None) {
@@ -136,33 +125,32 @@ impl App {
             _ => Err(Refusal::new(StatusCode::NOT_FOUND, "subscriptions have no such part")),
         }
     }
-}
 
-impl Subscriptions {
     /// Makes a subscription, or finds the one with the same configuration.
-    async fn put(self: &Arc<Self>, parts: &Parts, root: &str, id: &str, body: &[u8]) -> Answer {
-        let config = Config::parse(body, self.sender.local).map_err(invalid)?;
-        let origin = match &self.public {
+    async fn put(&self, parts: &Parts, root: &str, id: &str, body: &[u8]) -> Answer {
+        let all = &self.subscriptions;
+        let config = Config::parse(body, all.sender.local).map_err(invalid)?;
+        let origin = match &all.public {
             Some(public) => public.clone(),
             None => format!("http://{}", fields::host(&parts.uri, &parts.headers)),
         };
         let new = Subscription::new(root, id, &format!("{origin}{root}"), config.clone(), now());
-        match self.insert(new)? {
+        match all.insert(new)? {
             Err(there) if there.state().config != config => {
                 Err(problem(StatusCode::CONFLICT, "SUBSCRIPTION_ALREADY_EXISTS", None))
             }
             Err(there) => {
                 // Whoever made it may not have written it.
                 there.save().await.map_err(|e| not_kept(&e))?;
-                Ok(json_answer(StatusCode::OK, &there.state().describe(&self.key)))
+                Ok(json_answer(StatusCode::OK, &there.state().describe(&all.key)))
             }
             Ok(entry) => {
                 if let Err(e) = entry.save().await {
                     let name = entry.state().name();
-                    let _ = self.remove(name).await;
+                    let _ = all.remove(name).await;
                     return Err(not_kept(&e));
                 }
-                Ok(json_answer(StatusCode::CREATED, &entry.state().describe(&self.key)))
+                Ok(json_answer(StatusCode::CREATED, &entry.state().describe(&all.key)))
             }
         }
     }
@@ -244,20 +232,4 @@ fn keys(set: Value) -> Response<Body> {
     response.headers_mut().insert(CONTENT_TYPE, KEYS);
     response.headers_mut().insert(CACHE_CONTROL, KEYS_KEPT);
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_reserved_segment_is_a_whole_one() {
-        assert_eq!(reserved("/v1/stream/__ds/subscriptions/a"), Some(("/v1/stream", "subscriptions/a")));
-        assert_eq!(reserved("/__ds"), Some(("", "")));
-        assert_eq!(reserved("/a/__ds/b/__ds/c"), Some(("/a", "b/__ds/c")));
-        for path in ["/a__ds/b", "/__dsa/b", "/a/b", "__ds"] {
-            assert_eq!(reserved(path), None, "{path}");
-        }
-        assert_eq!(reserved("/a__ds/__ds/c"), Some(("/a__ds", "c")));
-    }
 }
