@@ -25,6 +25,7 @@ use futures_util::stream;
 use http_body::Body;
 use http_body_util::BodyExt;
 use millstream::metrics::Snapshot;
+use millstream::server::tls::Tls;
 use millstream::sse::{Event, EventBody, Hub};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -68,6 +69,7 @@ pub(super) async fn serve_hub<B>(
     hub: Hub,
     wrap: fn(EventBody) -> B,
     takeover: bool,
+    tls: Option<Tls>,
 ) -> io::Result<()>
 where
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
@@ -77,33 +79,35 @@ where
         let answer = hub.subscribe(&request).map(wrap);
         async { Ok::<_, Infallible>(answer) }
     });
-    millstream::server::serve(listener, service).takeover(takeover).await
+    let server = millstream::server::serve(listener, service).takeover(takeover);
+    match tls {
+        Some(tls) => server.tls(tls).await,
+        None => server.await,
+    }
 }
 
-/// Serves a hub, with an event in each tick.
-async fn ticking<B>(listener: TcpListener, hub: Hub, wrap: fn(EventBody) -> B, takeover: bool) -> io::Result<()>
-where
-    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
-{
+/// Makes an event of a hub in each tick, in a task.
+pub(super) fn ticking(hub: Hub) -> Hub {
     let sender = hub.clone();
     tokio::spawn(tick(move || send(&sender)));
-    serve_hub(listener, hub, wrap, takeover).await
+    hub
 }
 
 pub(super) async fn hub(listener: TcpListener) -> io::Result<()> {
-    ticking(listener, Hub::new(), |body| body, true).await
+    serve_hub(listener, ticking(Hub::new()), |body| body, true, None).await
 }
 
 async fn boxed(listener: TcpListener) -> io::Result<()> {
-    ticking(listener, Hub::new(), EventBody::boxed_unsync, true).await
+    serve_hub(listener, ticking(Hub::new()), EventBody::boxed_unsync, true, None).await
 }
 
 async fn past_layers(listener: TcpListener) -> io::Result<()> {
-    ticking(listener, Hub::builder().past_layers(true).build(), EventBody::boxed_unsync, true).await
+    let hub = Hub::builder().past_layers(true).build();
+    serve_hub(listener, ticking(hub), EventBody::boxed_unsync, true, None).await
 }
 
 async fn by_hyper(listener: TcpListener) -> io::Result<()> {
-    ticking(listener, Hub::new(), |body| body, false).await
+    serve_hub(listener, ticking(Hub::new()), |body| body, false, None).await
 }
 
 async fn axum_sse(listener: TcpListener) -> io::Result<()> {
@@ -148,7 +152,7 @@ fn measure_from_outside(events: u64) -> (Spent, Snapshot) {
         }
     });
     let served = hub.clone();
-    let server = Server::start(|listener| serve_hub(listener, served, |body| body, true));
+    let server = Server::start(|listener| serve_hub(listener, served, |body| body, true, None));
     let measured = measure(server.addr, PACE, &event(), events);
     hub.close();
     thread.join().unwrap();

@@ -8,6 +8,8 @@
 //! | millstream Hub, by hyper | the same without takeover |
 //! | axum Sse | `axum::serve` on tokio's listener, each stream with a receiver of one `tokio::sync::broadcast` |
 //!
+//! The second case is the same over TLS 1.3, with axum behind `tokio-rustls`.
+//!
 //! Each server is a child process, so that the clients do not count: this program with `--memory-child`. Its allocator
 //! counts the heap of its only thread. The first readers pay for what exists once. All readers have had some events.
 
@@ -22,6 +24,7 @@ use tokio::time::sleep;
 
 use super::hub::{axum_app, data, send, serve_hub};
 use super::readers::connect_all;
+use super::tls;
 use crate::common::contest::{Case, Measured};
 use crate::common::options::options;
 use crate::common::suite::Suite;
@@ -31,6 +34,9 @@ use crate::common::{listener, more_files, runtime};
 const CHILD: &str = "--memory-child";
 
 const WAYS: [&str; 4] = ["millstream Hub", "millstream Hub, boxed body", "millstream Hub, by hyper", "axum Sse"];
+
+/// Argument of the child: whether it serves over TLS.
+const OVER_TLS: &str = "tls";
 
 /// Readers that come before the measurement.
 const FIRST: usize = 100;
@@ -42,13 +48,18 @@ const REST: Duration = Duration::from_secs(2);
 /// Task of a child process.
 pub(crate) struct Child {
     way: String,
+    over_tls: bool,
     readers: usize,
 }
 
 /// Returns the task if this process is a child.
 pub(crate) fn child() -> Option<Child> {
     let mut args = std::env::args().skip(1);
-    (args.next()? == CHILD).then(|| Child { way: args.next().unwrap(), readers: args.next().unwrap().parse().unwrap() })
+    (args.next()? == CHILD).then(|| Child {
+        way: args.next().unwrap(),
+        over_tls: args.next().unwrap() == OVER_TLS,
+        readers: args.next().unwrap().parse().unwrap(),
+    })
 }
 
 /// The readers of a server.
@@ -78,6 +89,8 @@ impl Child {
         let listener = listener();
         listener.set_nonblocking(true).unwrap();
         println!("{}", listener.local_addr().unwrap());
+        let certificate = if self.over_tls { tls::certificate() } else { &[] };
+        println!("{}", certificate.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
         let runtime = runtime();
         let served = runtime.block_on(async {
             let served = self.serve(listener);
@@ -97,8 +110,12 @@ impl Child {
             let (sender, _) = broadcast::channel(1000);
             let app = axum_app(sender.clone());
             let events = sender.clone();
-            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            tokio::spawn(axum::serve(listener, app).into_future());
+            if self.over_tls {
+                tokio::spawn(tls::serve_axum(listener, app));
+            } else {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                tokio::spawn(axum::serve(listener, app).into_future());
+            }
             return Served {
                 count: Box::new(move || sender.receiver_count()),
                 send: Box::new(move || drop(events.send(data()))),
@@ -106,9 +123,12 @@ impl Child {
         }
         let hub = Hub::new();
         let (served, events) = (hub.clone(), hub.clone());
+        let tls = self.over_tls.then(tls::tls);
         match &*self.way {
-            "millstream Hub, boxed body" => tokio::spawn(serve_hub(listener, served, EventBody::boxed_unsync, true)),
-            way => tokio::spawn(serve_hub(listener, served, |body| body, way == "millstream Hub")),
+            "millstream Hub, boxed body" => {
+                tokio::spawn(serve_hub(listener, served, EventBody::boxed_unsync, true, tls))
+            }
+            way => tokio::spawn(serve_hub(listener, served, |body| body, way == "millstream Hub", tls)),
         };
         Served { count: Box::new(move || hub.stats().subscribers), send: Box::new(move || send(&events)) }
     }
@@ -122,15 +142,18 @@ fn resident() -> u64 {
 }
 
 /// Returns the resident bytes and those of the heap for each reader.
-fn measure(way: &str, readers: usize) -> [f64; 2] {
+fn measure(way: &str, over_tls: bool, readers: usize) -> [f64; 2] {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([CHILD, way, &readers.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let wire = if over_tls { OVER_TLS } else { "plain" };
+    command.args([CHILD, way, wire, &readers.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let addr = lines.next().expect("the child prints its address").parse().unwrap();
-    let first = connect_all(addr, FIRST);
+    let certificate = lines.next().expect("the child prints its certificate");
+    let client = over_tls.then(|| tls::client(&from_hex(&certificate)));
+    let first = connect_all(addr, FIRST, client.as_ref());
     assert_eq!(lines.next().as_deref(), Some("ready"));
-    let others = connect_all(addr, readers);
+    let others = connect_all(addr, readers, client.as_ref());
     let grown = lines.next().expect("the child prints its size");
     let (resident, heap) = grown.split_once(' ').unwrap();
     drop(child.stdin.take());
@@ -139,19 +162,27 @@ fn measure(way: &str, readers: usize) -> [f64; 2] {
     [resident, heap].map(|bytes| bytes.parse::<f64>().unwrap() / readers as f64)
 }
 
+fn from_hex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}
+
 pub(crate) fn run(suite: &mut Suite) {
     let readers = options().pick(100, 1000, 2000).min(more_files().saturating_sub(500) as usize);
-    let title = format!("memory of readers, {readers} readers");
-    if !suite.begins(&title) {
+    case(suite, &format!("memory of readers, {readers} readers"), false, readers);
+    case(suite, &format!("memory of readers over TLS, {readers} readers"), true, readers);
+}
+
+fn case(suite: &mut Suite, title: &str, over_tls: bool, readers: usize) {
+    if !suite.begins(title) {
         return;
     }
     let mut measured = WAYS.map(|way| Measured { name: way.to_owned(), ..Measured::default() });
     for _ in 0..options().pick(1, 1, 3) {
         for measured in &mut measured {
-            let [resident, heap] = measure(&measured.name, readers);
+            let [resident, heap] = measure(&measured.name, over_tls, readers);
             measured.cpu.push(resident);
             measured.wall.push(heap);
         }
     }
-    suite.record(&Case { other: "heap B", ..Case::new(&title, "bytes each", 1) }, measured.into());
+    suite.record(&Case { other: "heap B", ..Case::new(title, "bytes each", 1) }, measured.into());
 }

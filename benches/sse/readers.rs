@@ -219,8 +219,12 @@ fn check(text: &[u8], from: usize, len: usize) {
 }
 
 /// Connects readers that read nothing.
-pub(crate) fn connect_all(addr: SocketAddr, readers: usize) -> impl Sized {
-    Readers::connect(addr, readers, Content::Plain(1), None)
+pub(crate) fn connect_all<'a>(
+    addr: SocketAddr,
+    readers: usize,
+    tls: Option<&Arc<ClientConfig>>,
+) -> impl Sized + use<'a> {
+    Readers::connect(addr, readers, Content::Plain(1), tls)
 }
 
 /// Measures readers of the same event, as [`measure_content`].

@@ -11,12 +11,10 @@
 //!
 //! The events and the servers are those of `hub`.
 
-use std::convert::Infallible;
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, LazyLock};
 
-use http_body::Body;
 use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -27,13 +25,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 
-use super::hub::{PACE, axum_events, event, hub, send, tick};
+use super::hub::{PACE, axum_events, event, hub, serve_hub, ticking};
 use super::readers::{counted, floor_with, measure, measure_tls};
 use crate::common::contest::{By, Case, Contender, Goal, Spent};
 use crate::common::server::Server;
 use crate::common::suite::Suite;
 
 struct Keys {
+    certificate: Vec<u8>,
     tls: Tls,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
@@ -46,35 +45,26 @@ static KEYS: LazyLock<Keys> = LazyLock::new(|| {
     Keys {
         tls: Tls::from_pem(made.cert.pem(), made.signing_key.serialize_pem()).unwrap(),
         server: Arc::new(testkit::tls::server().with_single_cert(vec![cert.clone()], key).unwrap()),
-        client: Arc::new(testkit::tls::client([cert]).with_no_client_auth()),
+        client: client(&cert),
+        certificate: cert.to_vec(),
     }
 });
 
-async fn serve<B>(listener: TcpListener, wrap: fn(EventBody) -> B) -> io::Result<()>
-where
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
-{
-    let hub = Hub::new();
-    let sender = hub.clone();
-    tokio::spawn(tick(move || send(&sender)));
-    let listener = millstream::net::TcpListener::from_std(listener)?;
-    let service = tower::service_fn(move |request| {
-        let answer = hub.subscribe(&request).map(wrap);
-        async { Ok::<_, Infallible>(answer) }
-    });
-    millstream::server::serve(listener, service).tls(KEYS.tls.clone()).await
-}
-
 async fn direct(listener: TcpListener) -> io::Result<()> {
-    serve(listener, |body| body).await
+    serve_hub(listener, ticking(Hub::new()), |body| body, true, Some(tls())).await
 }
 
 async fn by_tasks(listener: TcpListener) -> io::Result<()> {
-    serve(listener, EventBody::boxed_unsync).await
+    serve_hub(listener, ticking(Hub::new()), EventBody::boxed_unsync, true, Some(tls())).await
 }
 
 async fn axum_tls(listener: TcpListener) -> io::Result<()> {
-    let (listener, app) = (tokio::net::TcpListener::from_std(listener)?, axum_events());
+    serve_axum(listener, axum_events()).await
+}
+
+/// Serves an app of axum behind `tokio-rustls`.
+pub(super) async fn serve_axum(listener: TcpListener, app: axum::Router) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let (socket, _) = listener.accept().await?;
         let service = TowerToHyperService::new(app.clone());
@@ -84,6 +74,21 @@ async fn axum_tls(listener: TcpListener) -> io::Result<()> {
             let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
         });
     }
+}
+
+/// Returns the keys of a server of this process.
+pub(super) fn tls() -> Tls {
+    KEYS.tls.clone()
+}
+
+/// Returns the certificate of [`tls`], in DER form.
+pub(super) fn certificate() -> &'static [u8] {
+    &KEYS.certificate
+}
+
+/// Returns a client that trusts a certificate in DER form.
+pub(super) fn client(certificate: &[u8]) -> Arc<ClientConfig> {
+    Arc::new(testkit::tls::client([certificate.to_vec().into()]).with_no_client_auth())
 }
 
 /// Seals events on a connection in memory.
