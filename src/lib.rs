@@ -262,7 +262,7 @@ pub mod internal {
 #[cfg(all(fuzzing, uring))]
 #[doc(hidden)]
 pub mod fuzzing {
-    pub use crate::ring::fuzz::ring;
+    pub use crate::ring::tests::fuzz::ring;
 }
 
 #[cfg(test)]

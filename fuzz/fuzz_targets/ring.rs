@@ -1,4 +1,4 @@
-//! The io_uring driver against a scripted kernel, and against plain calls: see `src/ring/fuzz.rs`.
+//! The io_uring driver against a scripted kernel, and against plain calls: see `src/ring/tests/fuzz.rs`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -7,9 +7,7 @@
 //!  slots     programs by key, with the tasks that wait for them
 //!  room      the shares of a ring's capacity
 //!  key       keys of completions
-//!  port      the kernel as seen by the driver: a ring, or a script in tests
-//!  fake      the script; `sqe` reads entries for it
-//!  fuzz      the same script, from the bytes of a fuzzer
+//!  port      the kernel as seen by the driver: a ring, or a script in `tests`
 //! ```
 //!
 //! A ring is passive: the flusher drives it by calling [`RingDriver::turn`](driver::RingDriver::turn). Memory and
@@ -25,18 +23,10 @@ pub(crate) mod key;
 pub(crate) mod port;
 pub(crate) mod slots;
 
-#[cfg(test)]
-pub(crate) mod both;
 mod fill;
 mod guarded;
 mod queue;
 mod room;
 
 #[cfg(any(test, fuzzing))]
-mod fake;
-#[cfg(fuzzing)]
-pub(crate) mod fuzz;
-#[cfg(any(test, fuzzing))]
-mod sqe;
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -56,13 +56,13 @@ const UNSAFE: &[&str] = &[
     "src/sys/linux/tcp.rs",
     "src/sys/linux/uring/ring.rs",
     "src/sys/linux/watch.rs",
-    "src/ring/fake.rs",
+    "src/ring/tests/fake.rs",
     "src/ring/fill.rs",
     "src/ops/open/submit.rs",
     "src/ops/stat/submit.rs",
     "src/ops/vectored/submit.rs",
     "src/ring/port.rs",
-    "src/ring/sqe.rs",
+    "src/ring/tests/sqe.rs",
 ];
 
 /// Modules that may contain files with `unsafe` code.

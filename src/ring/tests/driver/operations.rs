@@ -13,7 +13,7 @@ use crate::ops::stat::Stat;
 use crate::ops::sync::{Allocate, SetLen, Sync};
 use crate::ops::vectored::{ReadVectored, WriteVectored};
 use crate::ops::*;
-use crate::ring::both::both_ways;
+use crate::ring::tests::both::both_ways;
 use io_uring::squeue::Flags;
 
 fn by_calls<T: Operation>(mut op: T, limit: usize) -> (T, u64) {

@@ -12,15 +12,15 @@ use bytes::Bytes;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
-use super::driver::{RingDriver, Running};
 use super::fake::{Act, fake};
-use super::room::Room;
-use super::slots::Ended;
 use crate::ops::StepOutcome;
 use crate::ops::program::Program;
 use crate::ops::rw::{Nop, Read, Write};
 use crate::ops::step::StepLink;
 use crate::ops::sync::Sync;
+use crate::ring::driver::{RingDriver, Running};
+use crate::ring::room::Room;
+use crate::ring::slots::Ended;
 use crate::sync::lock;
 
 const FILES: u32 = 8;

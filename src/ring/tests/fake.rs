@@ -14,8 +14,8 @@ use io_uring::opcode;
 use io_uring::squeue::Entry;
 use rustix::io::Errno;
 
-use super::port::Port;
 pub(super) use super::sqe::{Sqe, Submitted};
+use crate::ring::port::Port;
 use crate::sys::uring::Completion;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

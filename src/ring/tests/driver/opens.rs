@@ -4,7 +4,7 @@ use crate::ops::open::{Close, Dir, Open};
 use crate::ops::program::Program;
 use crate::ops::rw::{Read, Write};
 use crate::ops::{StepOutcome, Target};
-use crate::ring::both::both_ways;
+use crate::ring::tests::both::both_ways;
 use crate::sys::errno::Errno;
 use crate::sys::fd::OwnedFd;
 use crate::sys::path::How;

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::super::room::Room;
 use super::*;
 use crate::ops::open::{Close, Dir, Open};
+use crate::ring::room::Room;
 use crate::sys::path::How;
 
 const TURNS_MAX: usize = 100;

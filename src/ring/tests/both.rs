@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::driver::RingDriver;
-use super::slots::Ended;
 use crate::ops::StepOutcome;
 use crate::ops::program::Program;
+use crate::ring::driver::RingDriver;
+use crate::ring::slots::Ended;
 use crate::sys::uring::{Setup, Uring};
 
 const FILES: u32 = 4;
