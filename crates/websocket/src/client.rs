@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use tokio_util::sync::PollSender;
 
 /// A message of a WebSocket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ const REPLIES: usize = 16;
 #[derive(Debug)]
 pub(crate) struct ClientEnds {
     /// `None` once no more can come.
-    pub(crate) messages: Option<mpsc::Sender<Message>>,
+    pub(crate) messages: Option<PollSender<Message>>,
     pub(crate) replies: mpsc::Receiver<Message>,
 }
 
@@ -54,7 +55,10 @@ impl Client {
         // The next message is read from the socket once the service has taken this one.
         let (to_service, messages) = mpsc::channel(1);
         let (sender, replies) = mpsc::channel(REPLIES);
-        (Self { messages, sender: ClientSender(sender) }, ClientEnds { messages: Some(to_service), replies })
+        (
+            Self { messages, sender: ClientSender(sender) },
+            ClientEnds { messages: Some(PollSender::new(to_service)), replies },
+        )
     }
 
     /// Waits for the next message of the client. Returns `None` once no more can come: the client has closed the
@@ -94,7 +98,8 @@ impl ClientSender {
     ///
     /// # Errors
     ///
-    /// Fails if the WebSocket is closed. A message that was accepted may still be lost with its connection.
+    /// Fails if the WebSocket is closed. A message that was accepted is sent before the close frame of this side, and may
+    /// be lost with its connection, or if the client closes the WebSocket.
     ///
     /// # Cancel safety
     ///

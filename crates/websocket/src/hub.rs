@@ -72,9 +72,8 @@ impl WebSocketHub {
         self
     }
 
-    /// Sets the time without a byte of the client after which its connection ends; 60 s by default, zero disables it. A
-    /// client that only listens sends the answers to the pings of the
-    /// [keep-alive](millstream::sse::HubBuilder::keep_alive), whose period has to be shorter.
+    /// Sets the time without a byte of the client after which its connection ends; 60 s by default, zero disables it. After
+    /// half of it, the client gets a ping, which it has to answer.
     #[must_use]
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.limits.idle = if limit.is_zero() { NEVER } else { limit.min(NEVER) };

@@ -6,11 +6,11 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use millstream::body::GracefulClose;
 use millstream::server::DrainSignal;
 use millstream::sse::EventBody;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::{Instant, Sleep, sleep};
 use tungstenite::error::{Error, ProtocolError};
 use tungstenite::protocol::frame::coding::CloseCode;
@@ -29,6 +29,9 @@ const READ: usize = 1 << 10;
 /// Events and messages of a client after which its task lets others run.
 const TURN: usize = 32;
 
+/// Longest payload of a control frame, RFC 6455 §5.5.
+const CONTROL: usize = 125;
+
 /// Limits of a WebSocket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -46,6 +49,8 @@ pub(crate) struct Session<S> {
     idle: Duration,
     /// When the client has last sent something, or the phase has begun.
     since: Instant,
+    /// Whether a ping was sent after that.
+    is_asked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,10 +71,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             .read_buffer_size(READ)
             .write_buffer_size(0)
             .max_message_size(Some(limits.message))
-            .max_frame_size(Some(limits.message));
+            .max_frame_size(Some(limits.message.max(CONTROL)));
         let context = WebSocketContext::from_partially_read(early.to_vec(), Role::Server, Some(config));
         let (events, phase, since) = (Some(events), Phase::Open, Instant::now());
-        Self { socket, context, events, client, phase, idle: limits.idle, since }
+        Self { socket, context, events, client, phase, idle: limits.idle, since, is_asked: false }
     }
 
     /// Runs the WebSocket to its end, beside `service`, at whose end it is closed.
@@ -112,7 +117,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             return Poll::Ready(());
         }
         if self.socket.take_heard() && self.phase == Phase::Open {
-            self.since = Instant::now();
+            self.begin(Phase::Open);
         }
         loop {
             let ends = self.since + self.limit();
@@ -122,11 +127,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             ready!(timer.as_mut().poll(cx));
             if ends > Instant::now() {
                 timer.as_mut().reset(ends);
-            } else if self.phase == Phase::Open {
-                if self.disconnect(CloseCode::Policy).is_err() || self.poll_connection(cx).is_ready() {
-                    return Poll::Ready(());
-                }
-            } else {
+                continue;
+            }
+            let said = match self.phase {
+                Phase::Open if !self.is_asked => self.ask(),
+                Phase::Open => self.disconnect(CloseCode::Policy),
+                _ => return Poll::Ready(()),
+            };
+            if said.is_err() || self.poll_connection(cx).is_ready() {
                 return Poll::Ready(());
             }
         }
@@ -138,7 +146,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             ready!(self.socket.poll_room(cx))?;
             match self.phase {
                 Phase::Open | Phase::Closing => {
-                    let is_busy = [self.poll_events(cx)?, self.poll_replies(cx)?, self.read()?];
+                    let is_busy = [self.poll_events(cx)?, self.poll_replies(cx)?, self.read(cx)?];
                     if is_busy.iter().all(Poll::is_pending) {
                         // The last read may have queued an answer.
                         ready!(self.socket.poll_room(cx))?;
@@ -172,51 +180,62 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     fn poll_replies(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
         let Poll::Ready(Some(message)) = self.client.replies.poll_recv(cx) else { return Ok(Poll::Pending) };
         if self.phase == Phase::Open {
-            let message = match message {
-                Message::Text(text) => Received::text(text),
-                Message::Binary(bytes) => Received::binary(bytes),
-            };
-            self.context.write(&mut self.socket, message).map_err(io::Error::other)?;
+            self.reply(message)?;
         }
         Ok(Poll::Ready(()))
     }
 
+    fn reply(&mut self, message: Message) -> io::Result<()> {
+        let message = match message {
+            Message::Text(text) => Received::text(text),
+            Message::Binary(bytes) => Received::binary(bytes),
+        };
+        self.context.write(&mut self.socket, message).map_err(io::Error::other)
+    }
+
+    /// Sends a ping, whose answer shows that the client is there. A client that only listens sends nothing else, and the
+    /// hub sends pings to those only that get no events.
+    fn ask(&mut self) -> io::Result<()> {
+        self.is_asked = true;
+        self.context.write(&mut self.socket, Received::Ping(Bytes::new())).map_err(io::Error::other)
+    }
+
     /// Reads the next frame of the client.
-    fn read(&mut self) -> io::Result<Poll<()>> {
-        let place = match self.client.messages.as_ref().map(mpsc::Sender::try_reserve) {
-            Some(Err(TrySendError::Full(()))) => {
+    fn read(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
+        match self.client.messages.as_mut().map(|messages| messages.poll_reserve(cx)) {
+            Some(Poll::Pending) => {
                 // The service has to take a message first: the client is not silent.
-                self.since = Instant::now();
+                self.begin(Phase::Open);
                 return Ok(Poll::Pending);
             }
-            place => place.and_then(Result::ok),
-        };
+            // The service takes no more messages.
+            Some(Poll::Ready(Err(_))) => self.client.messages = None,
+            Some(Poll::Ready(Ok(()))) | None => {}
+        }
         let message = match self.context.read(&mut self.socket) {
             Ok(Received::Text(text)) => Message::Text(text.as_str().to_owned()),
             Ok(Received::Binary(bytes)) => Message::Binary(bytes),
             Ok(Received::Close(_)) => {
                 // The next read sends the answer.
-                drop(place);
                 self.stop(Phase::Closing);
                 return Ok(Poll::Ready(()));
             }
             Ok(_) => return Ok(Poll::Ready(())),
             Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Poll::Pending),
             Err(Error::ConnectionClosed | Error::AlreadyClosed) => {
-                drop(place);
                 self.stop(Phase::Ends);
                 return Ok(Poll::Ready(()));
             }
             Err(error) => {
-                drop(place);
                 let code = violation(&error).ok_or_else(|| io::Error::other(error))?;
                 // The bytes that follow cannot be parsed.
                 self.disconnect(code)?;
                 return Ok(Poll::Ready(()));
             }
         };
-        if let Some(place) = place {
-            place.send(message);
+        if let Some(messages) = &mut self.client.messages {
+            // The service may have ended meanwhile.
+            let _ = messages.send_item(message);
         }
         Ok(Poll::Ready(()))
     }
@@ -228,10 +247,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         Ok(())
     }
 
-    /// Sends a close frame behind the events sent so far.
+    /// Sends a close frame behind the events sent so far, and the messages of the service.
     fn close(&mut self, frame: CloseFrame) -> io::Result<()> {
         if self.phase != Phase::Open {
             return Ok(());
+        }
+        self.client.replies.close();
+        while let Ok(message) = self.client.replies.try_recv() {
+            self.reply(message)?;
         }
         self.stop(Phase::Closing);
         self.context.close(&mut self.socket, Some(frame)).map_err(io::Error::other)
@@ -246,11 +269,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     }
 
     fn begin(&mut self, phase: Phase) {
-        (self.phase, self.since) = (phase, Instant::now());
+        (self.phase, self.since, self.is_asked) = (phase, Instant::now(), false);
     }
 
+    /// Returns the time after `since` at which something has to be done.
     fn limit(&self) -> Duration {
-        if self.phase == Phase::Open { self.idle } else { CLOSING }
+        match self.phase {
+            Phase::Open if !self.is_asked => self.idle / 2,
+            Phase::Open => self.idle,
+            _ => CLOSING,
+        }
     }
 }
 

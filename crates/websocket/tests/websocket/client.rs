@@ -1,5 +1,7 @@
 //! What the client and the service send.
 
+use std::sync::atomic::Ordering;
+
 use futures_util::SinkExt;
 use millstream_websocket::WebSocketHub;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -7,7 +9,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 
 use super::*;
-use crate::wire::{Server, Wire};
+use crate::wire::{PARTING, Server, TAKEN, Wire};
 
 #[tokio::test]
 async fn a_service_gets_messages_and_sends_to_one_client() {
@@ -81,5 +83,35 @@ async fn frames_that_come_together_are_all_answered() {
         let mut pongs = [0; 2 * PINGS];
         timeout(HANGS, stream.read_exact(&mut pongs)).await.expect("all in time").unwrap();
         assert_eq!(pongs.to_vec(), [0x8a, 0].repeat(PINGS), "{wire:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_service_has_sent_arrives_before_the_close_frame() {
+    for wire in Wire::ALL {
+        let hub = Hub::new();
+        let server = Server::start(wire, WebSocketHub::text(&hub)).await;
+        let mut socket = server.connect("/parting").await;
+        for n in 0..PARTING {
+            assert_eq!(next(&mut socket).await, Message::text(n.to_string()), "{wire:?}");
+        }
+        assert_eq!(closed(&mut socket).await, (1000, String::new()), "{wire:?}");
+    }
+}
+
+/// Without a time limit, nothing but the service wakes the session.
+#[tokio::test]
+async fn messages_are_read_when_another_task_has_taken_those_before() {
+    for wire in Wire::ALL {
+        let (hub, before) = (Hub::new(), TAKEN.load(Ordering::Relaxed));
+        let server = Server::start(wire, WebSocketHub::text(&hub).idle_timeout(Duration::ZERO)).await;
+        let mut socket = server.connect("/elsewhere").await;
+        for text in ["1", "2", "3", "end", "4", "5"] {
+            socket.send(Message::text(text)).await.unwrap();
+        }
+        until(&hub, |_| TAKEN.load(Ordering::Relaxed) == before + 1).await;
+        // Behind the messages that nobody takes.
+        socket.send(Message::Ping("p".into())).await.unwrap();
+        assert_eq!(next(&mut socket).await, Message::Pong("p".into()), "{wire:?}");
     }
 }

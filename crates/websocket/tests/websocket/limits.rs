@@ -80,6 +80,56 @@ async fn silence(wire: Wire) {
     assert_eq!(next(&mut answers).await, Message::text("1"), "{wire:?}");
 }
 
+/// The hub sends pings to readers without events only.
+#[tokio::test]
+async fn a_client_that_only_listens_stays_connected_however_many_events_it_gets() {
+    tokio::join!(listening(Wire::Plain), listening(Wire::Tls), listening(Wire::Axum), listening(Wire::Tokio));
+}
+
+async fn listening(wire: Wire) {
+    // As in `silence`.
+    let limit = Duration::from_secs(6);
+    let hub = Hub::new();
+    let server = Server::start(wire, WebSocketHub::text(&hub).idle_timeout(limit)).await;
+    let mut silent = server.raw("/").await;
+    let mut answers = server.connect("/").await;
+    until(&hub, |stats| stats.subscribers == 2).await;
+    let since = Instant::now();
+    let mut frames = Vec::new();
+    let silent = async {
+        timeout(HANGS, silent.read_to_end(&mut frames)).await.expect("an end in time").unwrap();
+        since.elapsed()
+    };
+    let reads = async {
+        let mut sent = 0;
+        while since.elapsed() < limit + limit / 2 {
+            send(&hub, sent.to_string());
+            assert_eq!(next(&mut answers).await, Message::text(sent.to_string()), "{wire:?}");
+            sent += 1;
+            sleep(limit / 100).await;
+        }
+    };
+    let (lived, ()) = tokio::join!(silent, reads);
+    assert!(lived >= limit, "{wire:?}: {lived:?}");
+    assert!(frames.ends_with(&[0x88, 2, 0x03, 0xf0]), "{wire:?}: 1008");
+}
+
+#[tokio::test]
+async fn control_frames_are_no_messages() {
+    let ping = [&[0x89, 0x80 | 125][..], &[0; 4], &[7; 125]].concat();
+    let hub = Hub::new();
+    let server = Server::start(Wire::Plain, WebSocketHub::text(&hub).max_message(0)).await;
+    let mut stream = server.raw("/").await;
+    stream.write_all(&ping).await.unwrap();
+    let mut pong = [0; 127];
+    timeout(HANGS, stream.read_exact(&mut pong)).await.expect("an answer in time").unwrap();
+    assert_eq!((pong[..2].to_vec(), &pong[2..]), (vec![0x8a, 125], &[7; 125][..]));
+    stream.write_all(&[0x81, 0x81, 0, 0, 0, 0, b'a']).await.unwrap();
+    let mut close = Vec::new();
+    timeout(HANGS, stream.read_to_end(&mut close)).await.expect("an end in time").unwrap();
+    assert_eq!(close, [0x88, 2, 0x03, 0xf1]);
+}
+
 /// A client that sends pings and reads no answers is not read either.
 #[tokio::test]
 async fn answers_do_not_pile_up() {

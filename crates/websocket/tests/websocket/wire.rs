@@ -88,12 +88,39 @@ async fn late(client: Client) {
 /// Time for which `/late` takes no message.
 pub(crate) const LATE: Duration = Duration::from_millis(1200);
 
-/// `/echo` sends the messages of the client back, `/late` does so later, `/told` waits for the end, and other paths have
-/// events only.
+/// A service that sends all that it can at once, and ends.
+async fn parting(client: Client) {
+    for n in 0..PARTING {
+        client.send(Message::Text(n.to_string())).await.expect("the WebSocket is open");
+    }
+}
+
+/// Messages of `/parting`.
+pub(crate) const PARTING: usize = 16;
+
+/// A service whose client is in the hands of another task, which sends nothing.
+async fn elsewhere(mut client: Client) {
+    let taken = tokio::spawn(async move {
+        while client.next().await != Some(Message::Text("end".to_owned())) {}
+        // The messages that follow are discarded.
+        drop(client);
+        TAKEN.fetch_add(1, Ordering::Relaxed);
+    });
+    taken.await.unwrap();
+    std::future::pending().await
+}
+
+/// Tasks of `/elsewhere` that got everything.
+pub(crate) static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// `/echo` sends the messages of the client back, `/late` does so later, `/told` waits for the end, `/parting` sends and
+/// ends, `/elsewhere` takes messages in another task, and other paths have events only.
 fn answer<B, R: Default>(hub: &WebSocketHub, request: &mut Request<B>) -> Response<R> {
     match request.uri().path() {
         "/echo" => hub.subscribe_with(request, echo),
         "/late" => hub.subscribe_with(request, late),
+        "/parting" => hub.subscribe_with(request, parting),
+        "/elsewhere" => hub.subscribe_with(request, elsewhere),
         "/told" => hub.subscribe_with(request, tells),
         _ => hub.subscribe(request),
     }
