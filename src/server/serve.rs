@@ -58,7 +58,7 @@ use crate::server::tls::Tls;
 /// | request head | 16 KiB, 100 fields, 8 KiB path and query | 431, 414 |
 /// | connections | 10 000, and 1000 from one public address | 503, GOAWAY; closed |
 /// | HTTP/2 requests at a time | 100 | refused by stream |
-/// | HTTP/2 request bodies in flight | 64 KiB each, 1 MiB together | the client waits |
+/// | HTTP/2 request bodies in flight | 3 MiB each, 4 MiB together | the client waits |
 /// | response bytes queued, besides the body frame in hand | 64 KiB; HTTP/2: for each stream | the body waits |
 /// | bytes queued in the process | 256 MiB | `Connection: close`, 503 |
 ///

@@ -3,8 +3,8 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,11 +12,11 @@ use futures_util::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper::client::conn::http2::handshake;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
-use millstream::server::{Limits, RequestBody};
+use millstream::server::{Connection, Limits, RequestBody};
 use socket2::SockRef;
 use tokio::sync::watch;
 
@@ -137,8 +137,12 @@ fn connections_over_http2_wait_for_services_that_do_not_read_their_bodies() {
         let (read, reads) = watch::channel(false);
         let [begun, ended] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
         let calls = (Arc::clone(&begun), Arc::clone(&ended));
+        // A service may keep what it knows of its connections.
+        let kept = Arc::<Mutex<Vec<Connection>>>::default();
+        let keeps = Arc::clone(&kept);
         let service = tower::service_fn(move |request: Request<RequestBody>| {
             let (mut reads, (begun, ended)) = (reads.clone(), calls.clone());
+            keeps.lock().unwrap().extend(request.extensions().get().cloned());
             async move {
                 begun.fetch_add(1, Ordering::SeqCst);
                 let _call = Call(ended);
@@ -179,9 +183,72 @@ fn connections_over_http2_wait_for_services_that_do_not_read_their_bodies() {
             }
         }
         until(|| Snapshot::now().queued_bytes == before.queued_bytes).await;
+        assert!(kept.lock().unwrap().len() >= 3, "the states are kept");
         for (client, _) in &mut clients[1..] {
             let answer = client.send_request(upload(LEN)).await.unwrap();
             assert_eq!(whole(answer).await.unwrap(), LEN.to_string());
         }
+    });
+}
+
+/// The server does not see that a client opens a window while it does not read.
+#[test]
+fn a_response_does_not_stall_while_its_connection_is_not_read() {
+    if alone::ran_in_child() {
+        return;
+    }
+    const LEN: usize = 900 << 10;
+    const STALL: Duration = Duration::from_secs(2);
+    on_both(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (read, reads) = watch::channel(false);
+        let (flow, flows) = watch::channel(false);
+        let service = tower::service_fn(move |request: Request<RequestBody>| {
+            let (mut reads, mut flows) = (reads.clone(), flows.clone());
+            async move {
+                let go_on = async |signal: &mut watch::Receiver<bool>| {
+                    signal.wait_for(|goes_on| *goes_on).await.map(drop).expect("the test ends last");
+                };
+                if request.method() == Method::GET {
+                    go_on(&mut flows).await;
+                    return Ok::<Answer, io::Error>(Response::new(boxed(Full::from(vec![7; LEN]))));
+                }
+                go_on(&mut reads).await;
+                let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
+                Ok(Response::new(boxed(Full::from(body.len().to_string()))))
+            }
+        });
+        tokio::spawn(
+            serve(listener, service).limits(Limits::default().budget(BUDGET).write_stall(STALL)).into_future(),
+        );
+        let before = Snapshot::now();
+        let counted = || Snapshot::now().since(&before);
+        let (mut clients, mut answers) = (Vec::new(), Vec::new());
+        for _ in 0..3 {
+            let io = tokio::net::TcpStream::connect(addr).await.unwrap();
+            let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+            let (mut client, connection) =
+                builder.initial_stream_window_size(64 << 10).handshake(TokioIo::new(io)).await.unwrap();
+            tokio::spawn(connection);
+            let get = Request::get("http://mill/").body(Full::new(Bytes::new())).unwrap();
+            let post = Request::post("http://mill/").body(Full::new(Bytes::from(vec![7; LEN]))).unwrap();
+            for (request, is_get) in [(get, true), (post, false)] {
+                answers.push((tokio::spawn(client.send_request(request)), is_get));
+            }
+            clients.push(client);
+        }
+        until(|| counted().reads_paused == 3).await;
+        flow.send(true).unwrap();
+        tokio::time::sleep(STALL * 2).await;
+        read.send(true).unwrap();
+        for (answer, is_get) in answers {
+            let body = answer.await.unwrap().expect("no reset").collect().await.expect("no reset").to_bytes();
+            match is_get {
+                true => assert!(body.len() == LEN && body.iter().all(|byte| *byte == 7)),
+                false => assert_eq!(body, LEN.to_string()),
+            }
+        }
+        assert_eq!(counted().writes_stalled, 0);
     });
 }

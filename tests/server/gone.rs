@@ -1,15 +1,21 @@
 //! Services learn that their client has left.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use hyper::Request;
 use millstream::net::TcpListener;
+use millstream::server::{Limits, RequestBody};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::timeout;
 
-use testkit::http::{Raw, h2_over, on_both, request};
+use testkit::HANGS;
+use testkit::http::{Answer, Raw, h2_over, on_both, request};
 use testkit::leaving::{self, Told};
 use testkit::serving::serve;
 
@@ -61,6 +67,39 @@ fn clients_that_leave_are_told_of() {
             }
         }
         told.report("HTTP/1");
+    });
+}
+
+/// The end of the client's side stands behind bytes that nobody reads during the response, and so does a reset after it.
+#[test]
+fn a_client_that_resets_after_its_end_is_gone() {
+    on_both(async || {
+        for half_close in [Duration::ZERO, HANGS] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let addr = listener.local_addr().unwrap();
+            let (dropped, mut drops) = mpsc::channel::<Infallible>(1);
+            let (dropped, begun) = (Arc::new(Mutex::new(Some(dropped))), Arc::new(Notify::new()));
+            let begins = Arc::clone(&begun);
+            let service = tower::service_fn(move |_: Request<RequestBody>| {
+                // Dropped with the request.
+                let dropped = dropped.lock().unwrap().take();
+                begins.notify_one();
+                async move {
+                    let _dropped = dropped;
+                    std::future::pending::<Result<Answer, Infallible>>().await
+                }
+            });
+            tokio::spawn(serve(listener, service).limits(Limits::default().half_close(half_close)).into_future());
+            let mut client = Raw::connect(addr).await;
+            client.ask("/").await;
+            begun.notified().await;
+            client.send("G").await;
+            client.io.shutdown().await.unwrap();
+            // The server looks at the socket, which wakes nobody afterwards.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            client.reset();
+            assert!(timeout(HANGS, drops.recv()).await == Ok(None), "{half_close:?}");
+        }
     });
 }
 

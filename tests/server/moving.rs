@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http_body_util::{Full, StreamBody};
 use hyper::body::Frame;
-use hyper::{Request, Response};
+use hyper::{Request, Response, Version};
 use millstream::body::GracefulClose;
 use millstream::net::{Accept, Handle, TcpListener, TcpStream, UnixListener};
 use millstream::server::{Drained, Limits, RequestBody};
@@ -160,9 +160,18 @@ async fn answer(scene: Arc<Scene>, number: usize, request: Request<RequestBody>)
     match request.uri().path() {
         "/wait" => scene.go_on.notified().await,
         "/events" => return Ok(events()),
+        "/foreign" => return Ok(foreign()),
         _ => {}
     }
     Ok(Response::new(boxed(Full::new(Bytes::from(text)))))
+}
+
+/// A response of unknown length, as it comes from a server that speaks HTTP/2.
+fn foreign() -> Answer {
+    let frames = stream::iter([Ok::<_, io::Error>(Frame::data(Bytes::from_static(b"a")))]);
+    let mut answer = Response::new(boxed(StreamBody::new(frames)));
+    *answer.version_mut() = Version::HTTP_2;
+    answer
 }
 
 /// A stream that ends when the server drains.
@@ -337,6 +346,30 @@ fn other_connections_drain_as_usual() {
         assert_eq!((stayed.protocol, stayed.response, stayed.ended), (all, all, 0), "{report:?}");
         assert!(two.ready().await.is_err(), "HTTP/2 does not move");
         assert!(waits.try_head().await.is_err(), "the deadline has passed");
+    });
+}
+
+/// hyper does not give such a connection back, because it may hold bytes that are not known.
+#[test]
+fn a_connection_that_hyper_keeps_drains_as_usual_and_at_once() {
+    on_both(|| async {
+        let mut servers = Servers::new(Limits::default());
+        let old = servers.start(DEADLINE);
+        let mut unread = Raw::connect(servers.addr).await;
+        unread.send("POST /first HTTP/1.1\r\nHost: mill\r\nContent-Length: 5\r\n\r\nhello").await;
+        assert_eq!(answered(&mut unread, "/first").await, 1);
+        let mut foreign = Raw::connect(servers.addr).await;
+        foreign.ask("/foreign").await;
+        assert_eq!(foreign.head().await.status, 200);
+        let chunks = b"1\r\na\r\n0\r\n\r\n";
+        assert_eq!(foreign.body(chunks.len()).await.expect("the whole body"), chunks);
+        let _new = servers.start(DEADLINE);
+        let report = drained(old.drain()).await;
+        assert_eq!((report.finished, report.moved, report.aborted), (2, 0, 0), "{report:?}");
+        assert!(report.duration < DEADLINE, "{report:?}");
+        for client in [&mut unread, &mut foreign] {
+            assert!(client.drain().await.is_empty(), "closed");
+        }
     });
 }
 

@@ -318,12 +318,17 @@ impl<I, S: HttpService> ByHyper<I, S> {
         self.finishes && self.begun > 0 && self.begun == self.conn_state.requests.counts().0
     }
 
+    /// Returns whether all requests of this hyper were answered, of which there was one.
+    fn has_answered(&self) -> bool {
+        // A hyper without a request has read the start of a head.
+        let (begun, open) = self.conn_state.requests.counts();
+        begun != self.begun && open == 0
+    }
+
     /// Returns whether hyper is not needed until the next request. `hibernates`: it was not, before hyper has read.
     fn rests(&self, hibernates: bool, cx: &mut Context<'_>) -> bool {
-        // Also right after a response, which is sent now: a client may leave no time between two requests. A hyper
-        // without one has read the start of a head.
-        let (begun, open) = self.conn_state.requests.counts();
-        match self.conn_state.moves() && begun != self.begun && open == 0 {
+        // Also right after a response, which is sent now: a client may leave no time between two requests.
+        match self.conn_state.moves() && self.has_answered() {
             true => matches!(self.conn_state.handle.poll_drained(cx), Poll::Ready(Ok(()))),
             false => hibernates && self.conn_state.should_hibernate(),
         }
@@ -348,7 +353,12 @@ where
                 Some(body) => Poll::Ready(Outcome::TakenOver(body)),
                 None if self.is_done() => Poll::Ready(Outcome::Ended(Ok(()))),
                 None if self.rests(hibernates, cx) && conn_state.can_leave_hyper() => Poll::Ready(Outcome::Hibernates),
-                None => Poll::Pending,
+                None => {
+                    if conn_state.moves() && self.has_answered() && conn_state.stays_with_hyper() {
+                        conn_state.moving.stay();
+                    }
+                    Poll::Pending
+                }
             },
         }
     }

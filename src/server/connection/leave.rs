@@ -18,12 +18,16 @@ const EVENTS: Duration = Duration::from_millis(5);
 /// Time for which a peer that sends a body is not watched.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Time after which a peer that has ended its side, and whose response goes on, is looked at again. The socket stays
+/// ready then, so it does not wake the task if the peer resets the connection.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Watches the peer of a connection. Small, because each connection has one.
 #[derive(Debug, Default)]
 pub(super) struct Leave {
     /// Bytes received at the last poll.
     received: u64,
-    /// Set while the peer sends a body: when the socket is watched nevertheless.
+    /// When the socket is looked at next, if that is not at once.
     look: Option<Pin<Box<Sleep>>>,
     /// Set once the peer has ended its side.
     silence: Option<Box<Silence>>,
@@ -44,7 +48,7 @@ impl Leave {
         let requests = &conn_state.requests;
         if conn_state.protocol() != Protocol::One || requests.counts().1 == 0 {
             // hyper reads, and detects the end itself.
-            self.silence = None;
+            (self.silence, self.look) = (None, None);
             return Poll::Pending;
         }
         let limits = &conn_state.limits;
@@ -54,17 +58,26 @@ impl Leave {
             // A peer that sends a body has not ended its side, so the system call is not needed. hyper may not read on.
             let comes = std::mem::replace(&mut self.received, pulse.received) != pulse.received;
             if comes && requests.is_arriving() {
-                ready!(self.look.get_or_insert_with(|| Box::pin(sleep(LOOK))).as_mut().poll(cx));
+                self.look.get_or_insert_with(|| Box::pin(sleep(LOOK)));
             }
-            self.look = None;
-            let leaving = ready!(conn_state.handle.poll_leaving(cx));
-            conn_state.absence.set();
-            match leaving {
-                Leaving::Gone => return Poll::Ready(false),
-                // hyper reads also during a response, unless it holds a further request.
-                _ if limits.half_close.is_zero() => return Poll::Pending,
-                Leaving::Unread if !drops_events => return Poll::Pending,
-                Leaving::Unread | Leaving::Half => {}
+            loop {
+                if let Some(look) = &mut self.look {
+                    ready!(look.as_mut().poll(cx));
+                }
+                self.look = None;
+                let leaving = ready!(conn_state.handle.poll_leaving(cx));
+                conn_state.absence.set();
+                let goes_on = match leaving {
+                    Leaving::Gone => return Poll::Ready(false),
+                    // hyper reads also during a response, unless it holds a further request.
+                    Leaving::Unread | Leaving::Half if limits.half_close.is_zero() => true,
+                    Leaving::Unread => !drops_events,
+                    Leaving::Half => false,
+                };
+                if !goes_on {
+                    break;
+                }
+                self.look = Some(Box::pin(sleep(LOOK_AGAIN)));
             }
         }
         let limit = if drops_events { EVENTS.min(limits.half_close) } else { limits.half_close };

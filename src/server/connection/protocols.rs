@@ -50,7 +50,8 @@ impl Protocols {
             .max_concurrent_streams(limits.streams)
             .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX))
             // As for HTTP/1. hyper's default is 400 KiB; on loopback there was no measurable difference.
-            .max_send_buf_size(limits.buffer)
+            // hyper panics for more.
+            .max_send_buf_size(limits.buffer.min(u32::MAX as usize))
             .initial_stream_window_size(limits.stream_window)
             .initial_connection_window_size(limits.connection_window);
         let (interval, timeout) = (limits.ping_interval, limits.ping_timeout);

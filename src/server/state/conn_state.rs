@@ -240,6 +240,12 @@ impl ConnState {
             && self.handle.pulse().is_some_and(|pulse| !pulse.waits())
     }
 
+    /// Returns whether hyper may keep the connection up to its end: the body of a request was not read, or it is not known
+    /// which bytes hyper holds.
+    pub(in crate::server) fn stays_with_hyper(&self) -> bool {
+        self.requests.is_arriving() || !self.handover.is_counted()
+    }
+
     pub(in crate::server) fn abort(&self) {
         self.handle.reset();
         self.raise(ShutdownPhase::Abort);

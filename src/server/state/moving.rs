@@ -39,7 +39,12 @@ impl Moving {
         self.successor.get().is_some() && !self.is_done()
     }
 
-    /// Returns whether the socket could not be given away.
+    /// Makes the connection drain as usual.
+    pub(in crate::server) fn stay(&self) {
+        self.stays.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the connection does not move.
     pub(in crate::server) fn stays(&self) -> bool {
         self.stays.load(Ordering::Relaxed)
     }
@@ -72,7 +77,7 @@ impl Moving {
         self.waits.store(socket.is_pending(), Ordering::Relaxed);
         let socket = ready!(socket);
         if socket.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::InvalidInput) {
-            self.stays.store(true, Ordering::Relaxed);
+            self.stay();
         }
         Poll::Ready(socket.ok())
     }

@@ -123,7 +123,7 @@ impl Unread {
 
     /// Waits until the connection may be read.
     pub(in crate::server) fn poll_open(&self, cx: &Context<'_>) -> Poll<()> {
-        if !self.is_closed.load(Ordering::Relaxed) {
+        if self.is_open() {
             return Poll::Ready(());
         }
         let mut reader = lock(&self.reader);
@@ -148,6 +148,16 @@ impl Unread {
         } else if held > 0 && self.close() {
             count(Counter::ReadsPaused, 1);
         }
+    }
+
+    /// Returns whether the connection is read.
+    pub(in crate::server) fn is_open(&self) -> bool {
+        !self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Takes the connection, which is over, out of the budget.
+    pub(in crate::server) fn release(&self) {
+        lock(&self.charge).set(0);
     }
 
     /// Returns the unread bytes that count for the budget, of `received` on the connection.

@@ -167,6 +167,7 @@ impl Entry {
         let conn_state = &*self.conn_state;
         // Without a read since the last check, bytes in the kernel wait for the server, not for the client.
         let reads_late = pulse.received == self.seen.received();
+        let unread = conn_state.unread();
         let facts = Facts {
             protocol: conn_state.protocol(),
             tunnel: conn_state.is_tunnel(),
@@ -174,13 +175,14 @@ impl Entry {
             ended: conn_state.has_ended(),
             phase: conn_state.phase(),
             requests,
-            owes: conn_state.requests.owes(),
+            // While the server does not read, it does not see that the client opens a window.
+            owes: conn_state.requests.owes() && unread.is_none_or(Unread::is_open),
             asked: conn_state.requests.asked(),
             passed: conn_state.requests.passed(),
             pulse,
             held,
         };
-        if let Some(unread) = conn_state.unread() {
+        if let Some(unread) = unread {
             unread.bound(pulse.received, limits.budget);
         }
         // Unread bytes in the kernel mean that the client is not silent: under load the task of the connection may read
@@ -200,7 +202,7 @@ impl Entry {
         // Not under the lock: a woken task may drop the body.
         let waits = conn_state.waits().clone();
         // Bytes of uploads are counted at each check.
-        let receives = !waits.is_empty() || conn_state.unread().is_some_and(Unread::has_bodies);
+        let receives = !waits.is_empty() || unread.is_some_and(Unread::has_bodies);
         for wait in waits {
             wait.check_window(now, limits.body_progress, arrives);
         }
@@ -212,8 +214,8 @@ impl Entry {
                 }
                 conn_state.abort();
             }
-            // During a drain a slow connection has until the deadline.
-            CheckVerdict::Unheeded if deadline.is_none() || facts.phase > ShutdownPhase::Finish => conn_state.abort(),
+            // During a drain, and after its age, a slow connection has until the deadline.
+            CheckVerdict::Unheeded if until.is_none() || facts.phase > ShutdownPhase::Finish => conn_state.abort(),
             CheckVerdict::HeadLate { begun } => {
                 count(Counter::HeadsTooSlow, 1);
                 match begun {
@@ -282,8 +284,12 @@ impl Entry {
         Drain::Waits
     }
 
-    /// Adds the outcome of a connection that is over.
-    pub(super) fn add_to(&self, drained: &mut Drained) {
+    /// Ends the checks of a connection that is over, and adds its outcome.
+    pub(super) fn end(&self, drained: &mut Drained) {
+        // Services may keep the state of the connection.
+        if let Some(unread) = self.conn_state.unread() {
+            unread.release();
+        }
         match self.drained {
             // It ended before the drain.
             Drain::No if !self.conn_state.is_drained() => {}

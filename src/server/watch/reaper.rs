@@ -190,7 +190,7 @@ pub(in crate::server) async fn reaper(shared: Arc<ServerShared>) -> Drained {
                 continue;
             }
             if entry.conn_state.is_over() || stage.has_waited_for(entry) {
-                entry.add_to(&mut drained);
+                entry.end(&mut drained);
                 entries.swap_remove(at);
                 trim.rested(1);
                 continue;

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Frame;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
 use millstream::metrics::Snapshot;
 use millstream::net::TcpListener;
 use millstream::server::{Limits, RequestBody, until_drain};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -40,6 +42,16 @@ fn events() -> Answer {
     until_drain(answer.body(boxed(StreamBody::new(frames))).unwrap()).map(boxed)
 }
 
+/// Sends back what comes through a tunnel.
+fn tunnel(request: Request<RequestBody>) -> Answer {
+    tokio::spawn(async move {
+        let (mut reads, mut writes) = tokio::io::split(TokioIo::new(hyper::upgrade::on(request).await.unwrap()));
+        // The tunnel ends with its client.
+        let _ = tokio::io::copy(&mut reads, &mut writes).await;
+    });
+    Response::new(boxed(Empty::<Bytes>::new()))
+}
+
 struct Server {
     addr: std::net::SocketAddr,
     over: Over,
@@ -54,6 +66,9 @@ impl Server {
             let scene = Arc::clone(&shared);
             async move {
                 scene.arrived.fetch_add(1, Ordering::SeqCst);
+                if request.method() == Method::CONNECT {
+                    return Ok(tunnel(request));
+                }
                 Ok::<_, Infallible>(match request.uri().path() {
                     "/events" => events(),
                     "/wait" => {
@@ -155,6 +170,32 @@ fn a_connection_of_http2_gets_goaway_and_finishes_its_requests() {
             server.scene.go_on.notify_waiters();
             assert_eq!(whole(waits.await.unwrap().unwrap()).await.unwrap(), "waited");
             assert_eq!(Snapshot::now().since(&before).connections_aged, 2);
+        }
+    });
+}
+
+#[test]
+fn a_quiet_tunnel_over_http2_has_until_the_end_of_the_grace() {
+    if testkit::alone::ran_in_child() {
+        return;
+    }
+    on_both(async || {
+        for over in OF_OURS {
+            let server = Server::start(over, Duration::MAX).await;
+            let before = Snapshot::now();
+            let mut client = h2_over(server.connect().await).await;
+            let connect = Request::connect("mill:80").body(request("/").into_body()).unwrap();
+            let answer = client.send_request(connect).await.unwrap();
+            let mut tunnel = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+            let mut echo = async || {
+                tunnel.write_all(b"a").await.unwrap();
+                timeout(HANGS, tunnel.read_u8()).await.expect("an echo").unwrap()
+            };
+            assert_eq!(echo().await, b'a');
+            aged(&before, 1).await;
+            // A dozen checks.
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert_eq!(echo().await, b'a', "{over:?}");
         }
     });
 }

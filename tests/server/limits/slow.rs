@@ -388,6 +388,7 @@ fn limits_that_are_none_are_no_trouble() {
             .per_address(much)
             .http2_stream_window(u32::MAX)
             .http2_connection_window(u32::MAX)
+            .buffer(much)
             .budget(much);
         let addr = start(limits, tower::service_fn(length)).await;
         let mut client = Raw::connect(addr).await;

@@ -91,10 +91,10 @@ async fn listening(wire: Wire) {
     let limit = Duration::from_secs(6);
     let hub = Hub::new();
     let server = Server::start(wire, WebSocketHub::text(&hub).idle_timeout(limit)).await;
+    let since = Instant::now();
     let mut silent = server.raw("/").await;
     let mut answers = server.connect("/").await;
     until(&hub, |stats| stats.subscribers == 2).await;
-    let since = Instant::now();
     let mut frames = Vec::new();
     let silent = async {
         timeout(HANGS, silent.read_to_end(&mut frames)).await.expect("an end in time").unwrap();
