@@ -204,6 +204,11 @@ pub mod internal {
         Ok(crate::buf::origin::Mapping::with(file, offset, len, Some(companion))?.bytes())
     }
 
+    /// Returns whether a range of `file` is in the page cache; `false` if the kernel does not tell.
+    pub fn is_resident(file: &File, offset: u64, len: u64) -> bool {
+        crate::sys::page_cache::is_resident(crate::sys::fd::AsFd::as_fd(file), offset, len)
+    }
+
     /// Returns whether `stream` has received bytes that another reader of its socket would miss.
     pub fn has_unread_bytes(stream: &crate::net::UnixStream) -> bool {
         stream.has_unread_bytes()

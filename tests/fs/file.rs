@@ -51,9 +51,8 @@ fn what_is_written_is_read() {
     });
 }
 
-/// Returns whether an operation that is not done at once uses io_uring: then it is not done before the task yields. The
-/// pool may be fast enough for that.
-/// Returns whether what goes by ring is not done before the task waits: another worker may complete it meanwhile.
+/// Returns whether an operation that is not done at once goes by ring, and is not done before the task waits. The pool may be
+/// fast enough for that, and another worker may complete what goes by ring.
 fn ring_waits(io: Io) -> bool {
     let is_alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
     io != Io::Epoll && is_alone && !lacks("io_uring")
@@ -72,7 +71,7 @@ fn what_is_not_in_memory_is_waited_for_elsewhere() {
             let read = file.read_at(offset, len);
             let mut read = std::pin::pin!(read);
             let at_once = read.as_mut().now_or_never();
-            assert!(at_once.is_none() || !ring_waits(io), "{len} bytes of a disk at once");
+            assert!(at_once.is_none() || !ring_waits(io), "{len} bytes at {offset} of a disk at once");
             if let Some(read) = at_once {
                 assert!(read.unwrap() == bytes[offset as usize..][..len]);
                 continue;
