@@ -92,6 +92,8 @@ impl Hub {
     /// Takes the events of the [ring](HubHandover::ring_event) of the hub of another process, the oldest first: they
     /// precede those of this one, and readers may
     /// resume at any of them. `before` is [`HubHandover::before`]. Needs [`expect_predecessor`](Self::expect_predecessor).
+    /// If the ring of this hub no longer has the first of its own events, they are left out, and these readers get a
+    /// [gap](Self#gaps).
     ///
     /// # Errors
     ///

@@ -210,6 +210,18 @@ async fn events_that_the_ring_has_lost_end_those_for_another_hub() {
         hub.send(event(n)).unwrap();
     }
     assert_eq!(events.next_event().unwrap_err().kind(), io::ErrorKind::NotFound);
+    for sent in [0, 1] {
+        let old = builder().build();
+        let mut reader = old.subscribe_from(None).unwrap();
+        (0..sent).for_each(|n| drop(old.send(event(n)).unwrap()));
+        assert_eq!(data(&mut reader).len(), sent);
+        let mut handover = old.hand_over().unwrap();
+        give(&mut handover, &hub);
+        let mut resumed = hub.resume(&left(&old, &mut reader).unwrap()).unwrap().body;
+        let text = String::from_utf8(bytes(&mut resumed)).unwrap();
+        let events: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+        assert_eq!(events, [r#"{"reason":"expired","missed":null}"#, "1", "2"]);
+    }
 }
 
 #[tokio::test]
