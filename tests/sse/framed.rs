@@ -176,6 +176,53 @@ fn an_event_is_framed_once_for_all_readers_and_may_be_left_out() {
     });
 }
 
+/// The data of each event, but panics for one of them.
+#[derive(Debug)]
+struct Panics;
+
+impl Framing for Panics {
+    fn content_type(&self) -> HeaderValue {
+        HeaderValue::from_static("text/plain")
+    }
+
+    fn frame(&self, event: EventParts<'_>, to: &mut Vec<u8>) {
+        let data = event.data.unwrap();
+        assert!(!data.contains(": 1}"), "the framing of a test panics");
+        to.extend(data.bytes());
+    }
+}
+
+#[test]
+fn a_framing_that_panics_ends_the_streams_of_its_readers_only() {
+    on_both(async || {
+        // Of one beat, so that one task writes to all.
+        let (hub, other) = (Hub::new(), Hub::new());
+        let addr = served(&hub, vec![hub.framed(Panics)]).await;
+        let other_addr = served(&other, Vec::new()).await;
+        let mut framed =
+            [Reader::connect(addr, "/0", false, None).await, Reader::connect(addr, "/0", false, None).await];
+        let mut plain = Reader::connect(addr, "/", false, None).await;
+        let mut others = Reader::connect(other_addr, "/", false, None).await;
+        until(&hub, |stats| stats.direct == 3).await;
+        until(&other, |stats| stats.direct == 1).await;
+        send(&hub, 0);
+        for reader in &mut framed {
+            reader.until(": 0}").await;
+        }
+        send(&hub, 1);
+        for reader in &mut framed {
+            let end = timeout(HANGS, reader.answer.frame()).await.expect("an end in time");
+            assert!(!matches!(end, Some(Ok(_))), "{end:?}");
+        }
+        until(&hub, |stats| stats.subscribers == 1).await;
+        send(&hub, 2);
+        plain.until(": 2}").await;
+        send(&other, 0);
+        others.until(": 0}").await;
+        assert_eq!((hub.stats().direct, other.stats().direct), (1, 1), "the hubs still write");
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_framing_is_told_why_a_stream_ends() {
     let builder = || Hub::builder().replay(2).queue(2).retry(Duration::from_secs(2)).max_age(Duration::from_secs(60));

@@ -36,7 +36,8 @@ pub trait Framing: fmt::Debug + Send + Sync + 'static {
 
     /// Appends the form of an event to `to`: nothing if readers do not get it. `retry` and `comment` of the event are
     /// `None`. The events of the hub itself are named `gap` and have no id, see [`Hub`](crate::sse::Hub#gaps). Called
-    /// under a lock of the framing: it must not block, nor poll a body of the same `FramedHub`.
+    /// under a lock of the framing: it must not block, nor poll a body of the same `FramedHub`. If it panics, the
+    /// connection of the reader ends.
     fn frame(&self, event: EventParts<'_>, to: &mut Vec<u8>);
 
     /// Returns the bytes that keep an idle connection alive; none by default. They stand between two events.

@@ -1,10 +1,12 @@
 //! Readers without a task: the hub sends to their connections itself, to all readers of a runtime in one pass.
 //!
 //! Such a reader is a [`ReaderSink`] here. A pass asks each for its next frames. A sink returns to the task of its
-//! connection if the connection is full or has failed, or if the stream ends.
+//! connection if the connection is full or has failed, or if the stream ends. If a sink panics, in a framing, its task
+//! goes on with the panic, and the pass with the other sinks.
 
 use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -59,6 +61,8 @@ struct SinkPlace {
     waker: Option<Waker>,
     /// Tick of the last bytes.
     since: u64,
+    /// The panic with which its task goes on. The position of the sink may be wrong then.
+    panic: Option<Box<dyn Any + Send>>,
 }
 
 /// The sinks of a group of readers.
@@ -129,14 +133,15 @@ impl Attached {
         self.place.is_none_or(|place| lock(&self.list.0).has_returned(place))
     }
 
-    /// Takes the sink back.
+    /// Takes the sink back. Goes on with its panic, if it had one.
     pub(in crate::sse) fn detach(mut self) -> Option<Box<dyn ReaderSink>> {
-        self.leave()
+        let SinkPlace { sink, panic, .. } = self.leave()?;
+        panic.map_or(sink, |panic| resume_unwind(panic))
     }
 
-    fn leave(&mut self) -> Option<Box<dyn ReaderSink>> {
+    fn leave(&mut self) -> Option<SinkPlace> {
         let place = self.place.take()?;
-        lock(&self.list.0).leave(place)
+        Some(lock(&self.list.0).leave(place))
     }
 }
 
@@ -159,7 +164,7 @@ impl Sinks {
         if !sink.is_current() {
             return Err(sink);
         }
-        let place = SinkPlace { sink: Some(sink), waker: Some(waker.clone()), since: self.tick };
+        let place = SinkPlace { sink: Some(sink), waker: Some(waker.clone()), since: self.tick, panic: None };
         Ok(match self.free.pop() {
             Some(at) => {
                 self.places[at] = place;
@@ -177,13 +182,13 @@ impl Sinks {
     }
 
     /// Removes a sink at the request of its task.
-    fn leave(&mut self, at: usize) -> Option<Box<dyn ReaderSink>> {
-        let sink = std::mem::take(&mut self.places[at]).sink;
+    fn leave(&mut self, at: usize) -> SinkPlace {
+        let left = std::mem::take(&mut self.places[at]);
         self.free.push(at);
         if self.len() == 0 {
             *self = Self { tick: self.tick, ..Self::default() };
         }
-        sink
+        left
     }
 
     /// Returns whether a sink waits for its task.
@@ -195,14 +200,18 @@ impl Sinks {
     fn send(&mut self, what: News, from: usize, frames: &mut Frames) -> (Option<usize>, Vec<Waker>) {
         let to = (from + AT_ONCE).min(self.places.len());
         let (mut back, tick) = (Vec::new(), self.tick);
-        for SinkPlace { sink, waker, since } in self.places.get_mut(from..to).unwrap_or_default() {
+        for SinkPlace { sink, waker, since, panic } in self.places.get_mut(from..to).unwrap_or_default() {
             let Some(sink) = sink.as_mut().filter(|_| waker.is_some()) else { continue };
-            let outcome = match what {
+            let outcome = catch_unwind(AssertUnwindSafe(|| match what {
                 News::Events => sink.send(frames),
                 News::Tick { now, .. } if sink.is_aged(now) => Outcome::Returns,
                 News::Tick { silence, .. } if since.saturating_add(silence) <= tick => sink.send_comment(frames),
                 News::Tick { .. } => Outcome::Idle,
-            };
+            }));
+            let outcome = outcome.unwrap_or_else(|payload| {
+                *panic = Some(payload);
+                Outcome::Returns
+            });
             match outcome {
                 Outcome::Idle => {}
                 Outcome::Sent => *since = tick,
