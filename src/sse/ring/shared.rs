@@ -261,7 +261,11 @@ impl HubShared {
         }
     }
 
+    /// Drops entries beyond the limits, unless another process is about to take them.
     pub(super) fn evict(&self, state: &mut HubState) {
+        if state.leaving.is_some() {
+            return;
+        }
         let keep = self.first_kept(state);
         state.ring.evict(Instant::now(), keep);
     }

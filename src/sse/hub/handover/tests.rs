@@ -224,6 +224,24 @@ async fn events_that_the_ring_has_lost_end_those_for_another_hub() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn readers_that_come_during_a_handover_leave_old_events_to_the_other_hub() {
+    let old = builder().replay_age(Duration::from_secs(10)).build();
+    let new = builder().build();
+    assert!(new.expect_predecessor());
+    let start = old.position();
+    old.send(event(0)).unwrap();
+    let mut handover = old.hand_over().unwrap();
+    tokio::time::advance(Duration::from_secs(11)).await;
+    assert_eq!(data(&mut old.subscribe_from(Some(&start)).unwrap()), [0]);
+    assert_eq!(handover.before(), start);
+    give(&mut handover, &new);
+    drop(handover);
+    let mut later = old.subscribe_from(Some(&start)).unwrap();
+    assert!(String::from_utf8(bytes(&mut later)).unwrap().contains("expired"), "old events leave afterwards");
+    assert_eq!(data(&mut new.subscribe_from(Some(&start)).unwrap()), [0]);
+}
+
 #[tokio::test]
 async fn late_events_wake_the_one_that_hands_over() {
     let hub = builder().build();
