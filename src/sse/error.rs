@@ -10,7 +10,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The id is invalid: empty, too long, or with a line break or NUL.
+    /// The id is invalid: empty, too long, with a control character, or with a space at the start or the end.
     InvalidId(&'static str),
     /// The name is invalid: with a line break or NUL.
     InvalidName(&'static str),

@@ -19,7 +19,7 @@ pub struct HubStats {
     pub dropped: u64,
     /// Number of gaps sent to readers.
     pub gaps: u64,
-    /// Number of ids of readers that were ignored: not UTF-8, too long, or with a NUL or line break.
+    /// Number of ids of readers that were ignored: not UTF-8, too long, or otherwise not [valid](crate::sse::Event::id).
     pub bad_ids: u64,
     /// Number of events that were compressed, each once for all readers; see `HubBuilder::gzip`.
     pub compressed: u64,

@@ -38,7 +38,7 @@ fn the_id_that_was_given_back_is_the_one_readers_see() {
 fn what_cannot_be_sent_is_not() {
     let hub = Hub::new();
     let mut reader = Hand::new(hub.subscribe_from(None).unwrap());
-    for id in ["", "a\nb", "a\rb", "a\0b", &"x".repeat(1025)] {
+    for id in ["", "a\nb", "a\rb", "a\0b", " a", "a ", "a\tb", "\x7f", &"x".repeat(1025)] {
         let refused = hub.send(Event::new().id(id).data("x"));
         assert!(matches!(refused, Err(SendError::InvalidId(_))), "{id:?}: {refused:?}");
     }

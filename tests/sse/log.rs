@@ -359,7 +359,9 @@ fn what_the_log_does_not_take_is_refused() {
     assert_eq!(node.hub.send(Event::new().data("x")).unwrap().id(), None);
     (1..50).for_each(|_| drop(node.hub.send(Event::new().data("x")).unwrap()));
     assert!(matches!(node.hub.send(Event::new().data("x")), Err(SendError::Full)));
-    assert!(matches!(node.sink.deliver("a\nb", &Event::new()), Err(SendError::InvalidId(_))));
+    for id in ["a\nb", "1-0 ", "1\u{1}0"] {
+        assert!(matches!(node.sink.deliver(id, &Event::new()), Err(SendError::InvalidId(_))), "{id:?}");
+    }
     node.hub.close();
     assert!(matches!(node.hub.send(Event::new()), Err(SendError::Closed)));
     assert!(matches!(node.sink.deliver("1-0", &Event::new()), Err(SendError::Closed)));

@@ -3,7 +3,7 @@
 /// Code lines of each package: no files of tests, no comments, no blank lines. A change that needs more raises the number
 /// in the same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 39_400),
+    ("src", 39_425),
     ("crates/frames/src", 919),
     ("crates/handoff/src", 1_595),
     ("crates/layers/src", 2_175),

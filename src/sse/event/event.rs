@@ -54,8 +54,9 @@ impl Event {
         Self::default()
     }
 
-    /// Sets the id that a reader reconnects with, at most 1024 bytes, without line breaks and NUL. By default the hub
-    /// assigns ids. If several events in the ring have the same id, the last one counts.
+    /// Sets the id that a reader reconnects with, in a header: at most 1024 bytes, without control characters, and
+    /// without a space at the start or the end. By default the hub assigns ids. If several events in the ring have the
+    /// same id, the last one counts.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
@@ -136,10 +137,15 @@ pub(in crate::sse) fn finish(text: &mut Vec<u8>, id: &dyn fmt::Display) {
 }
 
 pub(in crate::sse) fn check_id(id: &str) -> Result<(), &'static str> {
-    match id.len() {
-        0 => Err("is empty, which would reset the position of readers"),
-        1..=ID_MAX => one_line(id),
-        _ => Err("is longer than 1024 bytes"),
+    match id.as_bytes() {
+        [] => Err("is empty, which would reset the position of readers"),
+        bytes if bytes.len() > ID_MAX => Err("is longer than 1024 bytes"),
+        [b' ', ..] | [.., b' '] => Err("begins or ends with a space, which the header of a reader would lose"),
+        bytes => {
+            one_line(id)?;
+            let is_text = !bytes.iter().any(u8::is_ascii_control);
+            is_text.then_some(()).ok_or("contains a control character, which the header of a reader cannot have")
+        }
     }
 }
 

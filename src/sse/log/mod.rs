@@ -35,8 +35,7 @@ pub type LogFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// An ordered external log of events that hubs of several processes read and write. By default a hub keeps its events
 /// in its own memory and needs no log.
 ///
-/// The log assigns the ids. Ids are unique, have at most 1024 bytes, contain no line breaks and no NUL, and are
-/// [ordered](Self::order) like the events.
+/// The log assigns the ids. Ids are unique, [valid](Event::id), and [ordered](Self::order) like the events.
 pub trait Log: Send + Sync + fmt::Debug + 'static {
     /// Adds an event to the log, in the order of the calls on this thread. The hub has already checked the event: it
     /// has no id, and its name is valid. Called on any thread, inside a runtime or not. It must not block, so it passes
@@ -50,7 +49,7 @@ pub trait Log: Send + Sync + fmt::Debug + 'static {
 
     /// Compares `id` with `other`, which is an id of the log: `Less` means that `id` was assigned earlier. `None` if
     /// `id` is not an id of the log, or if the log knows that it has not assigned it. A reader may have sent any text
-    /// as `id`; only its length, line breaks and NUL were checked.
+    /// as `id` that is [valid](Event::id).
     ///
     /// A reader may have an id that another hub has delivered and this one has not yet, or that this hub no longer
     /// holds. The method must be fast, because it is called under a lock. Its result may change only when `id` is

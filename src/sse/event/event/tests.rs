@@ -38,11 +38,12 @@ fn parts_are_written_in_lines() {
 #[test]
 fn what_would_break_out_of_its_line_is_refused() {
     let long = "x".repeat(ID_MAX + 1);
-    for id in ["", "a\nb", "a\rb", "a\r\nb", "a\0b", &long] {
+    for id in ["", "a\nb", "a\rb", "a\r\nb", "a\0b", &long, " ", " a", "a ", "a\tb", "a\x1bb", "a\x7f"] {
         assert!(matches!(Event::new().id(id).check(), Err(SendError::InvalidId(_))), "{id:?}");
     }
     for name in ["a\nb", "a\rb", "\0", "a\n\ndata: b"] {
         assert!(matches!(Event::new().event(name).check(), Err(SendError::InvalidName(_))), "{name:?}");
     }
+    Event::new().id("a b, ü\u{a0}").check().unwrap();
     Event::new().id(&long[1..]).event("é: x").check().unwrap();
 }
