@@ -161,7 +161,7 @@ impl Hub {
     pub fn send(&self, event: Event) -> Result<EventId, SendError> {
         let Some(log) = &self.0.log else { return self.shared().send(event) };
         event.check()?;
-        if self.shared().is_closed() {
+        if self.shared().is_closed() || self.shared().is_sealed() {
             return Err(SendError::Closed);
         }
         if event.parts().id.is_some() {

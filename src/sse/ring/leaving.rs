@@ -34,6 +34,11 @@ impl HubShared {
         }
     }
 
+    /// Returns whether the hub leaves and refuses further events.
+    pub(in crate::sse) fn is_sealed(&self) -> bool {
+        self.state().leaving.as_ref().is_some_and(|leaving| leaving.is_sealed)
+    }
+
     /// Goes on: the events since then that the other process has not delivered are delivered here.
     pub(in crate::sse) fn stay(&self) {
         let mut state = self.state();

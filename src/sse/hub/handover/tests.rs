@@ -1,10 +1,13 @@
 //! Unit tests of `handover`.
 
+use std::cmp::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use http_body::Body;
 
 use super::*;
+use crate::sse::log::{Log, LogFuture, Replay, ReplayError, Sink};
 use crate::sse::{Event, LagPolicy, SendError};
 
 const FRAMING: MovedFraming = MovedFraming { is_chunked: true, keeps_alive: false };
@@ -122,6 +125,44 @@ async fn a_hub_that_was_not_handed_over_goes_on_with_the_same_ids() {
     }
     hub.hand_over().unwrap().finish();
     assert!(matches!(hub.send(event(99)), Err(SendError::Closed)));
+}
+
+/// A log that takes events and delivers none.
+#[derive(Debug)]
+struct Taken(Arc<AtomicUsize>);
+
+impl Log for Taken {
+    fn append(&self, _: Event) -> Result<(), SendError> {
+        self.0.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn order(&self, _: &str, _: &str) -> Option<Ordering> {
+        None
+    }
+
+    fn run(self: Arc<Self>, sink: Sink) -> LogFuture<'static, ()> {
+        Box::pin(async move { sink.closed().await })
+    }
+
+    fn replay<'a>(&'a self, _: &'a str, _: &'a str, _: usize) -> LogFuture<'a, Result<Replay, ReplayError>> {
+        Box::pin(async { Ok(Replay::new(Vec::new())) })
+    }
+}
+
+#[tokio::test]
+async fn a_sealed_hub_gives_its_log_no_further_events() {
+    let taken = Arc::<AtomicUsize>::default();
+    let hub = builder().log(Taken(Arc::clone(&taken))).build();
+    let handover = hub.hand_over().unwrap();
+    hub.send(event(0)).unwrap();
+    handover.seal();
+    assert!(matches!(hub.send(event(1)), Err(SendError::Closed)));
+    assert!(matches!(hub.send_wait(event(1)).await, Err(SendError::Closed)));
+    assert_eq!(taken.load(Relaxed), 1);
+    drop(handover);
+    hub.send(event(2)).unwrap();
+    assert_eq!(taken.load(Relaxed), 2);
 }
 
 /// Gives each event of both hubs to the other one, once.
