@@ -21,7 +21,26 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, lock};
 
 /// Number of sinks that a pass serves before other tasks may run.
-const AT_ONCE: usize = 64;
+pub(super) const AT_ONCE: usize = 64;
+
+/// How many more sinks a pass serves, of any group, before other tasks may run.
+pub(super) struct Turn(usize);
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self(AT_ONCE)
+    }
+}
+
+impl Turn {
+    /// Lets other tasks run if the turn is over. Called without a lock.
+    async fn go_on(&mut self) {
+        if self.0 == 0 {
+            tokio::task::yield_now().await;
+            *self = Self::default();
+        }
+    }
+}
 
 /// A reader whose connection can be written without its task.
 pub(in crate::sse) trait ReaderSink: Any + Send {
@@ -89,20 +108,22 @@ impl SinkList {
     }
 
     /// Sends `what` to all sinks, in steps between which other tasks run. Sets `waits`.
-    pub(in crate::sse) async fn send(&self, what: News, waits: &AtomicBool) {
+    pub(super) async fn send(&self, what: News, waits: &AtomicBool, turn: &mut Turn) {
         if self.len() == 0 {
             return;
         }
+        turn.go_on().await;
+        // Set before the sinks look for news.
         waits.swap(true, Ordering::AcqRel);
         let (mut frames, mut next) = (Frames::default(), Some(0));
         while let Some(from) = next {
-            let (rest, back) = lock(&self.0).send(what, from, &mut frames);
+            let (rest, back) = lock(&self.0).send(what, from, turn, &mut frames);
             // Without the lock, because a waker may run any code.
             back.into_iter().for_each(wake);
             frames.notify();
             next = rest;
             if next.is_some() {
-                tokio::task::yield_now().await;
+                turn.go_on().await;
             }
         }
     }
@@ -196,9 +217,11 @@ impl Sinks {
         self.places[at].waker.is_none()
     }
 
-    /// Sends `what` to the sinks from `from` on. Returns where to continue, and the tasks of the sinks that return.
-    fn send(&mut self, what: News, from: usize, frames: &mut Frames) -> (Option<usize>, Vec<Waker>) {
-        let to = (from + AT_ONCE).min(self.places.len());
+    /// Sends `what` to the sinks from `from` on, in this turn. Returns where to continue, and the tasks of the sinks that
+    /// return.
+    fn send(&mut self, what: News, from: usize, turn: &mut Turn, frames: &mut Frames) -> (Option<usize>, Vec<Waker>) {
+        let to = (from + turn.0).min(self.places.len());
+        turn.0 -= to.saturating_sub(from);
         let (mut back, tick) = (Vec::new(), self.tick);
         for SinkPlace { sink, waker, since, panic } in self.places.get_mut(from..to).unwrap_or_default() {
             let Some(sink) = sink.as_mut().filter(|_| waker.is_some()) else { continue };

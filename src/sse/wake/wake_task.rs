@@ -35,7 +35,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::beat::Beat;
-use super::sinks::{Attached, News, ReaderSink, SinkList};
+use super::sinks::{Attached, News, ReaderSink, SinkList, Turn};
 use super::wait_list::{WaitList, wake};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, lock};
@@ -340,11 +340,13 @@ impl Round {
                 true => (self.take_news(), News::Events),
                 false => (self.tick(), News::Tick { silence: wake_task.beat.silence, now: Instant::now() }),
             };
+            // All before the first yield, after which the task may end early.
+            if let News::Events = what {
+                groups.iter().for_each(|group| group.wake_all());
+            }
+            let mut turn = Turn::default();
             for group in groups {
-                if let News::Events = what {
-                    group.wake_all();
-                }
-                group.sinks.send(what, &group.waits).await;
+                group.sinks.send(what, &group.waits, &mut turn).await;
             }
         }
     }

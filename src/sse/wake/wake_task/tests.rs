@@ -1,5 +1,9 @@
 //! Unit tests of `wake_task`.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::Context;
+
+use super::super::sinks::{AT_ONCE, Frames, Outcome};
 use super::*;
 
 #[cfg(millstream_loom)]
@@ -15,4 +19,71 @@ fn a_reader_checks_for_news_under_the_lock() {
     assert_eq!(member.wait(Waker::noop(), is_unlocked), Wait::Waits, "a sender could wake in between");
     group.wake();
     assert!(lock(&group.readers).list.take().is_empty());
+}
+
+/// The only reader of its group, which counts how often a pass comes to it.
+struct Sink {
+    member: Option<Member>,
+    served: Arc<AtomicUsize>,
+}
+
+impl ReaderSink for Sink {
+    fn send(&mut self, _: &mut Frames) -> Outcome {
+        self.served.fetch_add(1, Relaxed);
+        Outcome::Sent
+    }
+
+    fn send_comment(&mut self, _: &mut Frames) -> Outcome {
+        Outcome::Idle
+    }
+
+    fn is_current(&self) -> bool {
+        true
+    }
+
+    fn is_aged(&self, _: Instant) -> bool {
+        self.served.fetch_add(1, Relaxed);
+        false
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_tasks_run_between_the_readers_of_many_hubs() {
+    const GROUPS: usize = 3 * AT_ONCE + 1;
+    let (runtime, period) = (Handle::current().id(), Duration::from_secs(60));
+    let beat = Beat { period: Some(period), silence: 2 };
+    let wake_task = WakeTask::of(runtime, 0, beat);
+    // The test polls the task itself.
+    lock(&wake_task.rounds).runs = true;
+    let served = Arc::<AtomicUsize>::default();
+    let groups: Vec<_> = (0..GROUPS).map(|_| Group::new(Some(runtime), 0, beat)).collect();
+    let attached = groups.iter().map(|group| {
+        let mut member = group.join(None);
+        assert_eq!(member.wait(Waker::noop(), || false), Wait::Waits);
+        let sink = Box::new(Sink { member: Some(member), served: Arc::clone(&served) });
+        Member::attach(sink, |sink| sink.member.as_mut(), Waker::noop()).ok().unwrap()
+    });
+    let attached: Vec<_> = attached.collect();
+    let mut round = Round { wake_task: Arc::clone(&wake_task), to_wake: HashMap::new(), ended: false };
+    let mut run = Box::pin(round.run());
+    let mut turns = || -> Vec<usize> {
+        let turn = || {
+            assert!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            Some(served.swap(0, Relaxed)).filter(|&served| served > 0)
+        };
+        std::iter::from_fn(turn).collect()
+    };
+    assert!(turns().is_empty(), "no news");
+    let all = [AT_ONCE, AT_ONCE, AT_ONCE, 1];
+    groups.iter().for_each(Group::wake);
+    assert_eq!(turns(), all);
+    assert!(groups.iter().all(|group| group.waits.load(Ordering::Relaxed)));
+    tokio::time::advance(period).await;
+    assert_eq!(turns(), all);
+    // An end between two turns returns all to their tasks.
+    groups.iter().for_each(Group::wake);
+    assert!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(run);
+    drop(round);
+    assert!(attached.iter().all(Attached::has_returned));
 }

@@ -84,7 +84,7 @@ fn a_sink_gets_an_event_or_stays_with_its_task() {
             move || {
                 hub.publish();
                 if waits.swap(false, Ordering::AcqRel) {
-                    block_on(list.send(News::Events, &waits));
+                    block_on(list.send(News::Events, &waits, &mut Turn::default()));
                 }
             }
         });
