@@ -253,6 +253,10 @@ impl Hub {
     }
 
     /// Ends all streams after the events sent before; later sends fail.
+    ///
+    /// With a [log](HubBuilder::log), streams end after the events that the log has delivered. Those that it has accepted
+    /// and not yet delivered reach readers only when they return. `Disk::flush` waits until all are delivered,
+    /// `Redis::flush` only until Redis has them.
     pub fn close(&self) {
         self.shared().close();
     }
