@@ -53,8 +53,7 @@ impl HubShared {
             };
             self.push(&mut state, bytes, name);
         }
-        drop(state);
-        self.groups.wake();
+        self.wake(state);
     }
 
     /// Delivers an event of the hub that takes the place of this one, to the readers that are still here.
@@ -175,3 +174,6 @@ impl HubShared {
 fn invalid(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the id of an event of the other hub {why}"))
 }
+
+#[cfg(test)]
+mod tests;

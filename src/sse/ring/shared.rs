@@ -127,26 +127,23 @@ impl HubShared {
         }
         let id: Option<Arc<str>> = event.parts().id.map(Arc::from);
         let mut text = event.encode(id.as_ref().map_or(0, |id| id.len()));
-        let sent = {
-            let mut state = self.state();
-            match state.leaving.as_ref().map(|leaving| leaving.is_sealed) {
-                Some(true) => return Err(SendError::Closed),
-                None if self.waits_for_readers() && !state.has_room(&self.config, text.len()) => {
-                    return Err(SendError::Full);
-                }
-                _ => {}
+        let mut state = self.state();
+        match state.leaving.as_ref().map(|leaving| leaving.is_sealed) {
+            Some(true) => return Err(SendError::Closed),
+            None if self.waits_for_readers() && !state.has_room(&self.config, text.len()) => {
+                return Err(SendError::Full);
             }
-            let sent = match &id {
-                Some(id) => EventId::given(Arc::clone(id)),
-                None => state.next_id(),
-            };
-            finish(&mut text, &sent);
-            state.stats.sent += 1;
-            self.push(&mut state, text.into(), id.map_or(Name::Numbered, Name::Given));
-            sent
+            _ => {}
+        }
+        let sent = match &id {
+            Some(id) => EventId::given(Arc::clone(id)),
+            None => state.next_id(),
         };
+        finish(&mut text, &sent);
+        state.stats.sent += 1;
+        self.push(&mut state, text.into(), id.map_or(Name::Numbered, Name::Given));
         count(Counter::EventsSent, 1);
-        self.groups.wake();
+        self.wake(state);
         Ok(sent)
     }
 
@@ -155,14 +152,22 @@ impl HubShared {
         if self.waits_for_readers() { state.ring.unread() } else { u64::MAX }
     }
 
+    /// Adds an entry. [`wake`](Self::wake) follows.
     pub(super) fn push(&self, state: &mut HubState, bytes: Bytes, name: Name) {
-        if state.followers > 0 {
-            self.room.notify_waiters();
-        }
         match state.leaving.as_mut().filter(|_| !self.has_log) {
             Some(leaving) => leaving.late.push_back((bytes, name)),
             None => self.push_here(state, bytes, name),
         }
+    }
+
+    /// Wakes readers and followers after entries were added.
+    pub(super) fn wake(&self, state: MutexGuard<'_, HubState>) {
+        let is_followed = state.followers > 0;
+        drop(state);
+        if is_followed {
+            self.room.notify_waiters();
+        }
+        self.groups.wake();
     }
 
     pub(super) fn push_here(&self, state: &mut HubState, bytes: Bytes, name: Name) {
@@ -205,12 +210,10 @@ impl HubShared {
         if self.is_closed() {
             return Err(SendError::Closed);
         }
-        {
-            let mut state = self.state();
-            self.started.store(true, Ordering::Release);
-            self.push(&mut state, event, Name::Given(id.into()));
-        }
-        self.groups.wake();
+        let mut state = self.state();
+        self.started.store(true, Ordering::Release);
+        self.push(&mut state, event, Name::Given(id.into()));
+        self.wake(state);
         Ok(())
     }
 
@@ -226,12 +229,10 @@ impl HubShared {
     }
 
     pub(in crate::sse) fn gap(&self, missed: Option<u64>) {
-        {
-            let mut state = self.state();
-            state.last_gap = Some(state.ring.head());
-            self.push(&mut state, Gap::lost(missed).encode(), Name::Gap);
-        }
-        self.groups.wake();
+        let mut state = self.state();
+        state.last_gap = Some(state.ring.head());
+        self.push(&mut state, Gap::lost(missed).encode(), Name::Gap);
+        self.wake(state);
     }
 
     /// Returns the start of a reader behind the event with the id `last`, or at the next event.
