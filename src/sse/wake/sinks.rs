@@ -70,6 +70,7 @@ pub(in crate::sse) enum Outcome {
 struct Sinks {
     places: Vec<SinkPlace>,
     free: Vec<usize>,
+    panicked: Vec<Panicked>,
     tick: u64,
 }
 
@@ -80,8 +81,12 @@ struct SinkPlace {
     waker: Option<Waker>,
     /// Tick of the last bytes.
     since: u64,
-    /// The panic with which its task goes on. The position of the sink may be wrong then.
-    panic: Option<Box<dyn Any + Send>>,
+}
+
+/// A panic of a sink, which its task goes on with: the position of the sink may be wrong.
+struct Panicked {
+    at: usize,
+    payload: Box<dyn Any + Send>,
 }
 
 /// The sinks of a group of readers.
@@ -156,13 +161,14 @@ impl Attached {
 
     /// Takes the sink back. Goes on with its panic, if it had one.
     pub(in crate::sse) fn detach(mut self) -> Option<Box<dyn ReaderSink>> {
-        let SinkPlace { sink, panic, .. } = self.leave()?;
-        panic.map_or(sink, |panic| resume_unwind(panic))
+        match self.leave() {
+            (sink, None) => sink,
+            (_, Some(panicked)) => resume_unwind(panicked.payload),
+        }
     }
 
-    fn leave(&mut self) -> Option<SinkPlace> {
-        let place = self.place.take()?;
-        Some(lock(&self.list.0).leave(place))
+    fn leave(&mut self) -> (Option<Box<dyn ReaderSink>>, Option<Panicked>) {
+        self.place.take().map_or((None, None), |place| lock(&self.list.0).leave(place))
     }
 }
 
@@ -185,7 +191,7 @@ impl Sinks {
         if !sink.is_current() {
             return Err(sink);
         }
-        let place = SinkPlace { sink: Some(sink), waker: Some(waker.clone()), since: self.tick, panic: None };
+        let place = SinkPlace { sink: Some(sink), waker: Some(waker.clone()), since: self.tick };
         Ok(match self.free.pop() {
             Some(at) => {
                 self.places[at] = place;
@@ -203,13 +209,15 @@ impl Sinks {
     }
 
     /// Removes a sink at the request of its task.
-    fn leave(&mut self, at: usize) -> SinkPlace {
-        let left = std::mem::take(&mut self.places[at]);
+    fn leave(&mut self, at: usize) -> (Option<Box<dyn ReaderSink>>, Option<Panicked>) {
+        let sink = std::mem::take(&mut self.places[at]).sink;
+        let panicked = self.panicked.iter().position(|panicked| panicked.at == at);
+        let panicked = panicked.map(|index| self.panicked.swap_remove(index));
         self.free.push(at);
         if self.len() == 0 {
             *self = Self { tick: self.tick, ..Self::default() };
         }
-        left
+        (sink, panicked)
     }
 
     /// Returns whether a sink waits for its task.
@@ -223,7 +231,8 @@ impl Sinks {
         let to = (from + turn.0).min(self.places.len());
         turn.0 -= to.saturating_sub(from);
         let (mut back, tick) = (Vec::new(), self.tick);
-        for SinkPlace { sink, waker, since, panic } in self.places.get_mut(from..to).unwrap_or_default() {
+        let places = self.places.get_mut(from..to).unwrap_or_default();
+        for (at, SinkPlace { sink, waker, since }) in (from..).zip(places) {
             let Some(sink) = sink.as_mut().filter(|_| waker.is_some()) else { continue };
             let outcome = catch_unwind(AssertUnwindSafe(|| match what {
                 News::Events => sink.send(frames),
@@ -232,7 +241,7 @@ impl Sinks {
                 News::Tick { .. } => Outcome::Idle,
             }));
             let outcome = outcome.unwrap_or_else(|payload| {
-                *panic = Some(payload);
+                self.panicked.push(Panicked { at, payload });
                 Outcome::Returns
             });
             match outcome {
