@@ -181,8 +181,8 @@ impl Reader {
         }
     }
 
-    /// Drops pages behind the frame that ends at `at`. On the blocking pool, because the kernel may wait for other
-    /// CPUs.
+    /// Drops pages up to the end of `frame`, which is the last one of its range if `is_last`. On the blocking pool,
+    /// because the kernel may wait for other CPUs.
     fn drop_behind(&mut self, frame: Range<u64>, is_last: bool) {
         if self.cache != Cache::Drop {
             return;
@@ -192,7 +192,8 @@ impl Reader {
             let file = self.file.clone();
             blocking::detach(move || call::drop_cached(file.as_fd(), start, frame.end - start));
             // The kernel keeps pages that it is still moving between its lists, so the last ones are dropped twice.
-            self.undropped = Some(frame.end.saturating_sub(CHUNK).max(start) / PAGE * PAGE);
+            // The next range may be anywhere in the file.
+            self.undropped = (!is_last).then(|| frame.end.saturating_sub(CHUNK).max(start) / PAGE * PAGE);
         }
     }
 

@@ -285,6 +285,24 @@ async fn files_read_past_the_page_cache_are_the_same() {
     }
 }
 
+#[tokio::test]
+async fn ranges_out_of_order_are_read_past_the_page_cache() {
+    // A tmpfs does not support RWF_DONTCACHE.
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return testkit::skip("uncached ranges", "no tmpfs") };
+    let bytes = noise(3_000_000);
+    write(dir.path(), "big", &bytes);
+    let files = with(&dir, |builder| builder.uncached_above(1000));
+    for ranges in [[2_000_000..2_001_000, 0..700_000], [0..700_000, 2_000_000..2_001_000], [1_000_000..1_000_009, 5..9]]
+    {
+        let [one, two] = ranges.clone().map(|range| format!("{}-{}", range.start, range.end - 1));
+        let answer = get(&files, "/big", &[("range", &format!("bytes={one},{two}"))]).await;
+        assert_eq!(answer.status, StatusCode::PARTIAL_CONTENT, "{one},{two}");
+        for part in ranges.map(|range| &bytes[range]) {
+            assert!(answer.bytes.windows(part.len()).any(|found| found == part), "{one},{two}");
+        }
+    }
+}
+
 /// Returns the parts of a response that both servers agree on.
 async fn common<B>(response: Response<B>) -> (u16, Vec<(&'static str, String)>, Vec<u8>)
 where

@@ -281,3 +281,21 @@ async fn a_file_without_rwf_dontcache_is_read_all_the_same() {
         read(&mut reader, range, &bytes).await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn each_range_of_an_uncached_body_drops_its_own_pages() {
+    let (_, file, bytes) = file(4 << 20);
+    let mut reader = Reader::new(file);
+    reader.set_uncached(true);
+    reader.cache = Cache::Drop;
+    reader.read_ahead.set_uncached(false);
+    // Backwards, and forwards with a gap.
+    for range in [3_000_000..3_001_000, 0..700_000, 3_500_000..3_500_100] {
+        let front = range.start / PAGE * PAGE;
+        let mut rest = range.clone();
+        std::future::poll_fn(|cx| reader.poll_next(cx, &mut rest)).await.unwrap();
+        assert!(rest.is_empty() || reader.undropped == Some(front), "{range:?}: {:?}", reader.undropped);
+        read(&mut reader, rest, &bytes).await.unwrap();
+        assert_eq!(reader.undropped, None, "{range:?}");
+    }
+}
