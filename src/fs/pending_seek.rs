@@ -27,6 +27,11 @@ impl PendingSeek {
         *self = Self { to: Some(to), look: None };
     }
 
+    /// Ends a seek that nobody completed. Its target must not become the position behind bytes that came later.
+    pub(super) fn cancel(&mut self) {
+        *self = Self::default();
+    }
+
     pub(super) fn is_asked_for(&self) -> bool {
         self.to.is_some()
     }

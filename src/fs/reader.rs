@@ -83,6 +83,7 @@ impl FileReader {
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.pending_seek.cancel();
         if !self.chunk.is_empty() || self.position == OFFSET_MAX {
             return Poll::Ready(Ok(()));
         }

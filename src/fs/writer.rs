@@ -50,7 +50,8 @@ const PIECE: usize = 256 << 10;
 /// # Cancel safety
 ///
 /// Dropping a future that writes, flushes or seeks loses nothing but the progress of that future itself, such as
-/// `write_all`.
+/// `write_all`. A write after a seek whose future was dropped goes to the position before the seek, unless the seek had
+/// ended.
 pub struct FileWriter {
     file: File,
     position: u64,
@@ -119,6 +120,7 @@ impl FileWriter {
 impl AsyncWrite for FileWriter {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        this.pending_seek.cancel();
         // Checked even if there is room: an error is returned before more bytes are accepted.
         let under_way = this.poll_written(cx)?.is_pending();
         if this.gathered() == PIECE {
@@ -156,7 +158,7 @@ impl AsyncSeek for FileWriter {
             return Poll::Ready(Ok(self.position + self.gathered() as u64));
         }
         // Flushes first: later bytes may overlap the pending ones, and the pending ones may move the end.
-        ready!(self.as_mut().poll_flush(cx))?;
+        ready!(self.as_mut().poll_flush(cx)).inspect_err(|_| self.pending_seek.cancel())?;
         let this = self.get_mut();
         this.position = ready!(this.pending_seek.poll(cx, &this.file, this.position))?;
         Poll::Ready(Ok(this.position))

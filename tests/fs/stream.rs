@@ -2,6 +2,7 @@
 
 use std::io::{self, SeekFrom};
 use std::os::unix::fs::FileExt;
+use std::pin::Pin;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -13,7 +14,7 @@ use millstream::fs::{Error, File, OpenOptions};
 use millstream::runtime::Io;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWriteExt};
 
 use testkit::http::{Flavour, watched};
 use testkit::ways::{cool, on_every_way, on_way};
@@ -284,6 +285,45 @@ fn each_error_of_a_writer_is_told_once_and_none_is_lost() {
             writer.flush().await.unwrap();
             writer.shutdown().await.unwrap();
         }
+    });
+}
+
+#[test]
+fn a_seek_that_failed_moves_nothing_later() {
+    on_every_way(|_| async {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("read only"), "").unwrap();
+        let mut writer = File::open(dir.path().join("read only")).await.unwrap().writer();
+        writer.write_all(b"one").await.unwrap();
+        assert_eq!(errno(&writer.seek(SeekFrom::Start(100)).await.unwrap_err()), Some(9));
+        // The position stays behind the bytes that failed.
+        assert_eq!(writer.stream_position().await.unwrap(), 3);
+        writer.write_all(b"two").await.unwrap();
+        assert_eq!(errno(&writer.flush().await.unwrap_err()), Some(9));
+        assert_eq!(writer.stream_position().await.unwrap(), 6);
+    });
+}
+
+#[test]
+fn a_seek_that_nobody_completed_moves_nothing_later() {
+    on_every_way(|_| async {
+        let (file, std) = file(b"one two three");
+        let mut writer = file.writer();
+        for (bytes, end) in [("ONE", 3), (" TWO", 7), (" T", 9)] {
+            Pin::new(&mut writer).start_seek(SeekFrom::Start(100)).unwrap();
+            writer.write_all(bytes.as_bytes()).await.unwrap();
+            assert_eq!(writer.stream_position().await.unwrap(), end);
+        }
+        writer.shutdown().await.unwrap();
+        assert_eq!(contents(&std), b"ONE TWO Three");
+        let mut reader = file.reader();
+        let mut three = [0; 3];
+        Pin::new(&mut reader).start_seek(SeekFrom::Start(100)).unwrap();
+        reader.read_exact(&mut three).await.unwrap();
+        assert_eq!((&three, reader.stream_position().await.unwrap()), (b"ONE", 3));
+        Pin::new(&mut reader).start_seek(SeekFrom::Start(100)).unwrap();
+        assert_eq!(reader.fill_buf().await.unwrap(), b" TWO Three");
+        assert_eq!(reader.stream_position().await.unwrap(), 3);
     });
 }
 
