@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED,
@@ -38,6 +39,8 @@ pub(super) struct Document {
     mapped: bool,
     uncached: bool,
     etag: HeaderValue,
+    /// The time in the header fields: the time of a file from the future depends on when it is computed.
+    last_modified: Option<SystemTime>,
     head: HeaderMap,
     /// The header fields of responses that do not carry the representation.
     validators: HeaderMap,
@@ -84,7 +87,8 @@ impl Document {
         let etag = policy.tag.of(file.opened(), coding.map_or("", ContentCoding::suffix));
         let mut validators = HeaderMap::new();
         validators.insert(ETAG, etag.clone());
-        if let Some(modified) = file.opened().last_modified() {
+        let last_modified = file.opened().last_modified();
+        if let Some(modified) = last_modified {
             let date = HeaderValue::try_from(httpdate::fmt_http_date(modified)).map_err(io::Error::other)?;
             validators.insert(LAST_MODIFIED, date);
         }
@@ -103,7 +107,7 @@ impl Document {
         }
         let uncached = file.opened().len() > policy.cached;
         let kept = if uncached { Kept::Nothing } else { Kept::new(&file, policy, wait)? };
-        Ok(Self { file, mapped: policy.mapped, uncached, etag, head, validators, kept })
+        Ok(Self { file, mapped: policy.mapped, uncached, etag, last_modified, head, validators, kept })
     }
 
     pub(super) fn file(&self) -> &File {
@@ -146,7 +150,7 @@ impl Representation for Document {
     }
 
     fn version(&self) -> Validators<'_> {
-        Validators { etag: Some(&self.etag), last_modified: self.file.opened().last_modified() }
+        Validators { etag: Some(&self.etag), last_modified: self.last_modified }
     }
 
     fn head(&self) -> &HeaderMap {

@@ -137,6 +137,27 @@ async fn several_ranges_are_exact() {
 }
 
 #[tokio::test]
+async fn the_date_of_a_file_from_the_future_stays_what_it_was() {
+    let dir = dir(&[("a.txt", HELLO)]);
+    let hour = std::time::Duration::from_secs(3600);
+    let future = std::time::SystemTime::now() + hour;
+    std::fs::File::options().write(true).open(dir.path().join("a.txt")).unwrap().set_modified(future).unwrap();
+    // Neither checked nor, because nothing is kept, found cold: the file is opened once.
+    let files = Files::builder(dir.path()).validate_every(hour).kept_bytes(0).build().unwrap();
+    let date = get(&files, "/a.txt", &[]).await.header("last-modified").to_owned();
+    // The next second begins.
+    let second = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let first = second();
+    while second() == first {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    for (condition, status) in [("if-unmodified-since", 200), ("if-modified-since", 304)] {
+        let answer = get(&files, "/a.txt", &[(condition, &date)]).await;
+        assert_eq!((answer.status.as_u16(), answer.header("last-modified")), (status, &*date), "{condition}");
+    }
+}
+
+#[tokio::test]
 async fn conditions_decide() {
     let dir = dir(&[("a.txt", HELLO)]);
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
