@@ -68,6 +68,10 @@ impl Body<'_> {
             return Ok(Moved::Stayed);
         }
         if self.clone_to(temp_file, at).is_ok() {
+            // The kernel clones what there is.
+            if call::status(temp_file.fd()).map_err(temp_file.target().at(Step::Inspect))?.stx_size < at + self.len {
+                return Err(temp_file.target().at(Step::Recheck)(changed()));
+            }
             told(self.len);
             return Ok(Moved::Cloned);
         }
@@ -117,3 +121,6 @@ pub(super) fn changed() -> io::Error {
         "the file changed during the operation and was left unchanged; try again",
     )
 }
+
+#[cfg(test)]
+mod tests;
