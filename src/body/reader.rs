@@ -240,7 +240,7 @@ impl Reader {
         let end = window.map_or(range.end, |window| range.end.min(window.end()));
         let start = range.start;
         if by_ring {
-            let begun = self.read_ahead.begin(cx, file.shared(), start..end, DEPTH);
+            let begun = self.read_ahead.begin(cx, &file, start..end, DEPTH);
             count(Counter::ColdSteps, begun as u64);
             return Ok(());
         }

@@ -30,7 +30,7 @@ use crate::sys::errno::Errno;
 use crate::sys::fd;
 use crate::sys::fd::{AsFd, OwnedFd};
 use crate::sys::flags::FallocateFlags;
-use crate::sys::{call, transfer};
+use crate::sys::{call, mounts, transfer};
 
 /// Maximum length of a read that is tried at once, so that it delays no other task: about 10 us of copying.
 pub(super) const NOW_MAX: usize = 64 << 10;
@@ -73,6 +73,9 @@ pub(super) const OPEN: Alone = Alone::Pool;
 /// status of an open file is also read at once: local file systems have it in memory. A network file system may ask its
 /// server.
 ///
+/// On a file system that is not known to be local, such as NFS and FUSE, io_uring is not used, because it may wait for
+/// the server in the call that submits an operation.
+///
 /// Some operations can block a runtime thread, or fail:
 ///
 /// * One read of hundreds of MiB by io_uring: if the bytes are in the page cache, the kernel copies them during the
@@ -114,6 +117,8 @@ struct FileInner {
     file: Arc<std::fs::File>,
     path: Arc<Path>,
     opened: Metadata,
+    /// Whether its operations may wait for a server or another process.
+    may_wait: bool,
     looks: Looks,
 }
 
@@ -148,20 +153,21 @@ impl File {
     /// Fails with `ESPIPE` for a file without offsets: a pipe, a socket or a terminal.
     pub fn from_std(file: std::fs::File) -> Result<Self> {
         let path = Path::new("the open file");
-        Self::with_offsets(file, path).map_err(|e| failed(Step::Open, path, e))
+        Self::with_offsets(mounts::may_wait(file.as_fd()), file, path).map_err(|e| failed(Step::Open, path, e))
     }
 
     /// Checks that the file has offsets: io_uring would ignore them on other files, and a read would wait for a peer.
-    pub(super) fn with_offsets(file: std::fs::File, path: &Path) -> io::Result<Self> {
+    pub(super) fn with_offsets(may_wait: bool, file: std::fs::File, path: &Path) -> io::Result<Self> {
         let opened = Metadata::new(&call::cached_status(file.as_fd())?);
         if !opened.is_file() && !opened.is_dir() {
             transfer::position(file.as_fd())?;
         }
-        Ok(Self::new(file, path, opened))
+        Ok(Self::new(may_wait, file, path, opened))
     }
 
-    pub(super) fn new(file: std::fs::File, path: &Path, opened: Metadata) -> Self {
-        Self(Arc::new(FileInner { file: Arc::new(file), path: path.into(), opened, looks: Looks::default() }))
+    pub(super) fn new(may_wait: bool, file: std::fs::File, path: &Path, opened: Metadata) -> Self {
+        let (file, path) = (Arc::new(file), path.into());
+        Self(Arc::new(FileInner { file, path, opened, may_wait, looks: Looks::default() }))
     }
 
     /// Returns the std file. If the file is still shared, returns a duplicate of the descriptor; this may fail with
@@ -319,6 +325,11 @@ impl File {
         &self.0.file
     }
 
+    /// Returns where an operation runs that would run at `alone` on a local file system.
+    pub(super) fn place(&self, alone: Alone) -> Alone {
+        if self.0.may_wait { Alone::OffRing } else { alone }
+    }
+
     pub(crate) fn failed(&self, step: Step, error: io::Error) -> Error {
         failed(step, self.path(), error)
     }
@@ -347,7 +358,7 @@ impl File {
     }
 
     async fn perform<T: Operation>(&self, op: T, alone: Alone, step: Step) -> Result<(T, u64)> {
-        perform(op, alone, step, self.path()).await
+        perform(op, self.place(alone), step, self.path()).await
     }
 }
 

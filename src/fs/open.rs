@@ -38,11 +38,11 @@ impl OpenOptions {
         if looks_now()
             && let Some(fd) = open_now(&name, how).map_err(failed)?
         {
-            return File::with_offsets(fd.into(), path).map_err(failed);
+            return File::with_offsets(false, fd.into(), path).map_err(failed);
         }
         let (open, _) = perform(Open::new(Dir::default(), name, how), OPEN, Step::Open, path).await?;
         let fd = open.into_fd().expect("internal: a completed open has a descriptor");
-        File::with_offsets(fd.into(), path).map_err(failed)
+        File::with_offsets(mounts::may_wait(fd.as_fd()), fd.into(), path).map_err(failed)
     }
 }
 

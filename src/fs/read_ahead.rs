@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
+use super::file::File;
 use crate::ops::program::Program;
 use crate::ops::rw::Read;
 use crate::runtime::programs::{Alone, run};
@@ -55,18 +56,12 @@ impl ReadAhead {
 
     /// Starts reads from `range`, or behind the last one, until `depth` are in flight. Returns the number of reads
     /// started.
-    pub(crate) fn begin(
-        &mut self,
-        cx: &mut Context<'_>,
-        file: &Arc<std::fs::File>,
-        range: Range<u64>,
-        depth: usize,
-    ) -> usize {
+    pub(crate) fn begin(&mut self, cx: &mut Context<'_>, file: &File, range: Range<u64>, depth: usize) -> usize {
         let mut start = self.end().unwrap_or(range.start);
         let mut begun = 0;
         while self.pieces.len() < depth && start < range.end {
             let end = range.end.min(start.saturating_add(PIECE));
-            let mut read: Under<Bytes> = Box::pin(read(Arc::clone(file), start..end, self.uncached));
+            let mut read: Under<Bytes> = Box::pin(read(file.clone(), start..end, self.uncached));
             let done = match read.as_mut().poll(cx) {
                 Poll::Ready(done) => Some(done),
                 Poll::Pending => None,
@@ -94,9 +89,9 @@ impl ReadAhead {
     }
 }
 
-async fn read(file: Arc<std::fs::File>, range: Range<u64>, uncached: bool) -> io::Result<Bytes> {
-    let read = Read::new(file.into(), range.start, (range.end - range.start) as usize);
+async fn read(file: File, range: Range<u64>, uncached: bool) -> io::Result<Bytes> {
+    let read = Read::new(Arc::clone(file.shared()).into(), range.start, (range.end - range.start) as usize);
     let read = if uncached { read.uncached() } else { read };
-    let (read, result) = run(Box::new(Program::of(read)), Alone::Ring).await?.into_single::<Read>();
+    let (read, result) = run(Box::new(Program::of(read)), file.place(Alone::Ring)).await?.into_single::<Read>();
     result.map(|_| read.into_bytes())
 }

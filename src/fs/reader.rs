@@ -101,11 +101,11 @@ impl FileReader {
             true => (DEPTH, OFFSET_MAX),
             false => (1, OFFSET_MAX.min(self.position + NOW_MAX as u64)),
         };
-        self.read_ahead.begin(cx, self.file.shared(), self.position..end, depth);
+        self.read_ahead.begin(cx, &self.file, self.position..end, depth);
         let read = ready!(self.read_ahead.poll_next(cx));
         self.chunk = read.map_err(|e| self.file.failed(Step::Read, e))?;
         if self.in_a_row && self.chunk.len() as u64 == PIECE {
-            self.read_ahead.begin(cx, self.file.shared(), self.position + PIECE..OFFSET_MAX, DEPTH);
+            self.read_ahead.begin(cx, &self.file, self.position + PIECE..OFFSET_MAX, DEPTH);
         }
         Poll::Ready(Ok(()))
     }

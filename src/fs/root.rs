@@ -119,7 +119,7 @@ impl Root {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         match call::open_beneath(self.dir.as_fd(), path, self.links, true) {
-            Ok(fd) => checked_file(fd, path),
+            Ok(fd) => checked_file(false, fd, path),
             Err(e) => match Errno::from_io_error(&e) {
                 // Linux before 5.12 does not know the flag. `XDEV` may mean another mount, or a path that leads out.
                 Some(Errno::INVAL | Errno::XDEV) => Err(io::ErrorKind::WouldBlock.into()),
@@ -130,7 +130,8 @@ impl Root {
 
     /// Does the same as [`open`](Self::open), **blocking on the disk**.
     pub(crate) fn open_blocking(&self, path: &Path) -> io::Result<File> {
-        checked_file(self.open_any_blocking(path)?, path)
+        let fd = self.open_any_blocking(path)?;
+        checked_file(mounts::may_wait(fd.as_fd()), fd, path)
     }
 
     /// Opens a file of any type, **blocking on the disk**.
@@ -170,13 +171,13 @@ impl Root {
     }
 }
 
-fn checked_file(fd: OwnedFd, path: &Path) -> io::Result<File> {
+fn checked_file(may_wait: bool, fd: OwnedFd, path: &Path) -> io::Result<File> {
     let found = Metadata::new(&call::status(fd.as_fd())?);
     if found.is_dir() {
         return Err(Errno::ISDIR.into());
     }
     found.must_be_file(io::ErrorKind::PermissionDenied)?;
-    Ok(File::new(fd.into(), path, found))
+    Ok(File::new(may_wait, fd.into(), path, found))
 }
 
 #[cfg(test)]

@@ -12,13 +12,17 @@ use crate::ops::StepOutcome;
 use crate::ops::program::Program;
 use crate::ring::slots::Ended;
 
-/// Preference for a single program in the mode [`Io::Auto`].
+/// Preference for a single program. The first two matter in the mode [`Io::Auto`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Alone {
     /// Runs on the ring.
     Ring,
     /// Runs on the blocking pool, unless other programs of this thread are running.
     Pool,
+    /// Runs on the blocking pool in every mode, because it may wait for a server or another process. On the ring it
+    /// would wait on the thread that enters the ring, if the kernel takes the file for one that never waits: it does
+    /// for `O_NONBLOCK`, and if poll(2) finds the file readable.
+    OffRing,
 }
 
 pub(crate) fn has_ring() -> bool {
@@ -38,6 +42,7 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
     let mut refused = None;
     let running = turn.begin();
     let by_ring = match turn.io() {
+        _ if alone == Alone::OffRing => false,
         Io::Auto => alone == Alone::Ring || running.together,
         Io::Uring => true,
         Io::Epoll => false,

@@ -17,7 +17,8 @@ pub enum Io {
     /// a single operation runs on the blocking pool unless that is slower.
     #[default]
     Auto,
-    /// All operations on files that the kernel supports run on io_uring. For tests and comparisons.
+    /// All operations on files that the kernel supports run on io_uring, except those on an open file that may wait for
+    /// a server or another process. For tests and comparisons.
     Uring,
     /// No io_uring: operations that would wait run on the blocking pool. No ring is created.
     Epoll,

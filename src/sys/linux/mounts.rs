@@ -60,8 +60,8 @@ const LOCAL: &[&str] = &[
 /// A mount: its number, which is reused after unmounting, and its device.
 type Mount = (u64, u32, u32);
 
-/// Returns whether opening a file on the mount of `on` may wait for a server or another process; `true` if that is
-/// unknown. `on` may be opened with `O_PATH`. Does not wait.
+/// Returns whether opening a file on the mount of `on`, or reading it, may wait for a server or another process; `true`
+/// if that is unknown. `on` may be opened with `O_PATH`. Does not wait.
 pub(crate) fn may_wait(on: BorrowedFd<'_>) -> bool {
     static KNOWN: RwLock<Option<HashMap<Mount, bool>>> = RwLock::new(None);
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
