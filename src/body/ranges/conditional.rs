@@ -56,7 +56,8 @@ pub(super) fn range_counts(headers: &HeaderMap, of: Validators<'_>, now: SystemT
         // A weak tag never matches (§13.1.5).
         return value.as_bytes().starts_with(b"\"") && Some(value) == of.etag;
     }
-    // A date is strong only if the file could not have changed again within its second (§8.8.2.2).
+    // A date counts once the current version cannot change again within its second. An earlier version of that second,
+    // which only a tag tells apart, is missed (§8.8.2.2).
     let settled = |modified: SystemTime| now.duration_since(modified).is_ok_and(|age| age >= Duration::from_secs(1));
     date(headers, IF_RANGE).is_some_and(|date| of.last_modified.is_some_and(|m| m == date && settled(m)))
 }

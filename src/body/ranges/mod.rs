@@ -46,7 +46,8 @@ pub fn ranges<S: ReadAt, B>(source: S, request: &Request<B>) -> Response<RangesB
 /// | 416 | no range lies within the length |
 ///
 /// The rules are those of [`files::Files`](crate::files). A `Range` with `If-Range` applies only if the tag is strong
-/// and equal, or the date is. Nothing is read before the body is polled, and nothing for `HEAD`.
+/// and equal, or the date is. Two versions of one second have the same date, so a client should resume by the tag.
+/// Nothing is read before the body is polled, and nothing for `HEAD`.
 ///
 /// ```
 /// # use std::io;
