@@ -170,6 +170,11 @@ pub mod internal {
             body.poll_direct(outlet, cx)
         }
 
+        /// Returns whether another process or server has served the connection before.
+        pub fn is_resumed(stream: &impl Seen) -> bool {
+            stream.seen().is_resumed()
+        }
+
         /// Wraps a stream whose `socket` answers a server.
         pub fn counted<T>(io: T, socket: Box<dyn SocketFacts>) -> crate::net::CountedIo<T> {
             crate::net::CountedIo::with(io, Some(socket))

@@ -33,7 +33,7 @@ pub struct Drained {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stayed {
-    /// The connection is more than its socket: HTTP/2, TLS, or an upgrade.
+    /// The connection is more than its socket: HTTP/2, TLS, a PROXY header, or an upgrade.
     pub protocol: usize,
     /// A response was in progress that cannot move, or its client read too slowly.
     pub response: usize,

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use millstream::internal::socket::{TakeOver, is_resumed};
 use millstream::net::{Accept, PeerAddr, Transport};
 use millstream::server::Trusted;
 use tokio::io::AsyncReadExt;
@@ -77,6 +78,13 @@ const WAITING_MAX: usize = 4096;
 /// Headers come within 5 s, or within the [`header_time`](Self::header_time) that is set. At most 4096 connections wait
 /// for theirs; further ones are closed if their headers are not there. The limits of the server begin behind the
 /// header. When the server drains, connections without a complete header are closed.
+///
+/// # Successors
+///
+/// A connection whose header was read does not [move](millstream::server::Server::move_connections): the successor of the
+/// server would not know its client. It drains, and its client reconnects. A trusted peer's connection that another server
+/// has served before, as from [`TcpListener::adopt`](millstream::net::TcpListener::adopt), has no header any more. It is
+/// closed, counted and reported like one without a valid header.
 ///
 /// One task accepts at a time.
 pub struct ProxyListener<L: Accept> {
@@ -158,6 +166,11 @@ impl<L: Accept> Accept for ProxyListener<L> {
                 }
                 return Ok((stream, ProxyPeer::new(addr, None)));
             }
+            if is_resumed(&stream) {
+                // What comes next is not its header, although a client can make it look like one.
+                events::refused(peer, &io::Error::other("another server has read the PROXY header of the connection"));
+                continue;
+            }
             let mut header = Box::pin(receive(stream, addr, self.header_time));
             match poll_fn(|cx| Poll::Ready(header.as_mut().poll(cx))).await {
                 Poll::Ready(Some(accepted)) => return Ok(accepted),
@@ -179,7 +192,10 @@ async fn receive<S: Transport, A: PeerAddr>(mut stream: S, addr: A, limit: Durat
         events::refused(addr.ip(), &error);
         None
     });
-    Some((stream, ProxyPeer::new(addr, Some(header?))))
+    let peer = ProxyPeer::new(addr, Some(header?));
+    // A successor of the server does not get the header.
+    TakeOver::stay(&mut stream);
+    Some((stream, peer))
 }
 
 /// Reads the header. `None` if the peer has closed or reset the connection, and has sent nothing.

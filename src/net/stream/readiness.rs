@@ -97,8 +97,11 @@ impl Stream {
         self.as_fd().try_clone_to_owned()
     }
 
-    /// As [`duplicate`](Self::duplicate), once written bytes were sent.
+    /// As [`duplicate`](Self::duplicate), once written bytes were sent. Fails at once for a stream that stays.
     pub(super) fn poll_duplicate(&self, cx: &mut Context<'_>) -> Poll<io::Result<crate::sys::fd::OwnedFd>> {
+        if self.stays {
+            return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
+        }
         ready!(self.egress.poll_drained(cx, Reason::Flushed))?;
         Poll::Ready(self.duplicate())
     }

@@ -19,6 +19,8 @@ pub struct Stream {
     /// Bytes that a reader gave back. The lock makes receives exclusive.
     pub(in crate::net) unread: Mutex<Vec<u8>>,
     owed: Option<Arc<Owed>>,
+    /// Whether the socket has no successor.
+    pub(super) stays: bool,
 }
 
 /// A stream that accepts bytes back after they were read.
@@ -52,11 +54,14 @@ pub trait TakeOver {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput): the stream has received bytes. Others: it has no socket, or there
-    /// is no descriptor.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput): the stream has received bytes. Others: it has no socket, there is
+    /// no descriptor, or the stream [stays](Self::stay).
     fn poll_duplicate(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<OwnedFd>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
+
+    /// Makes [`poll_duplicate`](Self::poll_duplicate) fail from now on: the stream has state that a successor lacks.
+    fn stay(&mut self) {}
 }
 
 /// A stream with a handle.
@@ -73,7 +78,7 @@ impl Stream {
     #[track_caller]
     pub(in crate::net) fn new(socket: OwnedFd, turn: Arc<Turn>, options: impl Into<Arc<Options>>) -> io::Result<Self> {
         let egress = Egress::new(socket, turn, options)?;
-        Ok(Self { egress, unread: Mutex::default(), owed: None })
+        Ok(Self { egress, unread: Mutex::default(), owed: None, stays: false })
     }
 
     /// Receives into `buf`, once; 0 bytes mean the end of the stream.
@@ -284,6 +289,10 @@ macro_rules! stream {
                 cx: &mut std::task::Context<'_>,
             ) -> std::task::Poll<std::io::Result<$crate::sys::fd::OwnedFd>> {
                 self.stream.poll_duplicate(cx)
+            }
+
+            fn stay(&mut self) {
+                self.stream.stays = true;
             }
         }
 

@@ -4,6 +4,7 @@
 mod frameworks;
 mod listeners;
 mod made;
+mod moved;
 mod refused;
 
 use std::io;
