@@ -270,7 +270,13 @@ impl Instance {
             // Before the events are read, so that the stream is not abandoned meanwhile.
             found.log.beat(None, true).await?;
         }
-        catch_up(&found.stream, &*found.log).await?;
+        if let Err(error) = catch_up(&found.stream, &*found.log).await {
+            if token.is_some() {
+                // Releases the claim, which nothing would renew or use.
+                found.stream.lose(false);
+            }
+            return Err(error.into());
+        }
         let starts = token.is_some_and(|token| found.stream.promote(token));
         Ok((self.add(&mut found), starts))
     }

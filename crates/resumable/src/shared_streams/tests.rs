@@ -27,6 +27,7 @@ struct Memory {
     pages: AsyncRwLock<()>,
     read: Mutex<Option<tokio::time::Instant>>,
     unreachable: RwLock<bool>,
+    unreadable: RwLock<bool>,
     is_unclaimed: RwLock<bool>,
     stops: RwLock<bool>,
     end: Mutex<Option<StreamEnd>>,
@@ -111,6 +112,9 @@ impl StreamLog for Logs {
     fn read(&self, from: u64) -> LogFuture<'_, Result<LogPage, StreamLogError>> {
         Box::pin(async move {
             let _held = self.0.pages.read().await;
+            if *self.0.unreadable.read().unwrap() {
+                return Err(StreamLogError::Unreachable("a test".into()));
+            }
             let events = lock(&self.0.events)[from as usize..].to_vec();
             Ok(LogPage { events, more: false, end: None })
         })
@@ -308,6 +312,25 @@ async fn a_stream_that_no_instance_writes_ends_as_stopped_if_that_was_requested(
         }
         assert_eq!((stream.ended().await, *lock(&logs.0.end)), (end, Some(end)));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_released_if_the_log_of_a_followed_stream_cannot_be_read() {
+    let logs = Logs::default();
+    let one = instance(&logs);
+    let followed = one.get("a", "alice").await.unwrap();
+    sleep(SECOND).await;
+    *logs.0.unreadable.write().unwrap() = true;
+    let error = one.open("a", "alice", |_| pending::<Result<(), Infallible>>()).await.err();
+    assert!(matches!(error, Some(SharedError::Log(_))) && *logs.0.token.read().unwrap() == 1, "{error:?}");
+    *logs.0.unreadable.write().unwrap() = false;
+    assert!(followed.0.is_lost(), "nothing else would end it");
+    sleep(SECOND).await;
+    // The test and the instance have the log, the stream has released it.
+    assert_eq!(Arc::strong_count(&logs.0), 2);
+    *logs.0.token.write().unwrap() = 0;
+    let (stream, _sender) = open(&one).await;
+    assert!(!Arc::ptr_eq(&followed.0, &stream.0) && stream.end().is_none());
 }
 
 #[tokio::test(start_paused = true)]
