@@ -1,7 +1,8 @@
 //! The scripts: each is one step for Redis. They return -1 for a lost claim, -2 for a log that is gone.
 //!
 //! A log with fewer events than it had is removed, so that no id is used for another event: Redis may lose the key of the
-//! events alone, by an eviction.
+//! events alone, by an eviction. A reader beyond the end of a log, as after a restart from an older snapshot, is told that
+//! it is gone.
 //!
 //! The epoch tells a log from a later one with the same name. Redis gives the times, so the clocks of the instances do
 //! not matter.
@@ -83,7 +84,7 @@ const READ: &str = "
 local log = redis.call('HMGET', KEYS[1], 'epoch', 'events', 'end')
 local have, next = redis.call('XLEN', KEYS[2]), tonumber(ARGV[2])
 local gone = {-2, 0, '', 0, {}}
-if log[1] ~= ARGV[1] or have < tonumber(log[2] or 0) then return gone end
+if log[1] ~= ARGV[1] or next > have or have < tonumber(log[2] or 0) then return gone end
 local events, size = {}, 0
 while next < have and size < tonumber(ARGV[3]) do
   next = next + 1

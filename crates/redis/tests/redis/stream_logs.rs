@@ -74,6 +74,22 @@ async fn a_log_that_lost_events_begins_again_with_another_prefix() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_is_gone_for_a_reader_beyond_its_end() {
+    let Some(server) = Server::start(&[]) else { return };
+    let [key, events_key] = keys();
+    let log = open(&server.url()).await;
+    let token = log.claim(KEEP).await.unwrap().unwrap();
+    log.append(token, 0, &[0, 1, 2].map(event), None).await.unwrap();
+    assert!(log.read(3).await.unwrap().events.is_empty());
+    // As after a restart from an older snapshot.
+    server.command(&["HSET", &key, "events", "2"]);
+    server.command(&["XDEL", &events_key, "3-0"]);
+    assert!(is_gone(log.read(3).await), "its next event would get an id that this reader has");
+    assert!(log.read(2).await.unwrap().events.is_empty());
+    assert_eq!(events(&*log).await, [0, 1].map(event));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_lost_events_after_its_end_is_gone() {
     let Some(server) = Server::start(&[]) else { return };
     let log = open(&server.url()).await;
