@@ -74,6 +74,12 @@ impl StreamHandle {
         self.0.end()
     }
 
+    /// Returns whether the stream is [lost](StreamError::Lost) at this instance: this handle is of no more use. Find the
+    /// stream again.
+    pub fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
     /// Waits for the end of the stream, as [`end`](Self::end) returns it. Cancel safe.
     pub async fn ended(&self) -> StreamEnd {
         self.0.ended().await

@@ -21,6 +21,8 @@ pub(crate) enum Refusal {
     Unknown(String),
     /// Until so many seconds have passed.
     Full(u64),
+    /// The source of a topic is lost. Until so many seconds have passed.
+    Lost(u64),
     /// All topics have ended, and the reader has all events.
     Ended,
 }
@@ -39,6 +41,7 @@ impl Refusal {
             Self::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden"),
             Self::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_topic"),
             Self::Full(_) => (StatusCode::SERVICE_UNAVAILABLE, "full"),
+            Self::Lost(_) => (StatusCode::SERVICE_UNAVAILABLE, "lost"),
             Self::Ended => (StatusCode::NO_CONTENT, ""),
         }
     }
@@ -59,7 +62,7 @@ impl Refusal {
             fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         match self {
-            Self::Full(seconds) => drop(fields.insert(RETRY_AFTER, HeaderValue::from(*seconds))),
+            Self::Full(seconds) | Self::Lost(seconds) => drop(fields.insert(RETRY_AFTER, HeaderValue::from(*seconds))),
             Self::Method => drop(fields.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"))),
             _ => {}
         }

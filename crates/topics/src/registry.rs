@@ -62,11 +62,13 @@ impl Registry {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the source of a topic, unless it has one. Returns whether it had none.
+    /// Sets the source of a topic, unless it has one that is not lost. Returns whether it was set.
     pub(crate) fn add(&self, name: &str, source: PlacedSource) -> bool {
+        // Without the lock: a source may run any code when it is asked, and when it is dropped.
+        let lost = self.find(name).filter(|source| source.source().is_lost());
         let table = self.table();
-        if table.topics.get(name).is_some_and(|entry| entry.source.is_some()) {
-            // Its source may run any code when it is dropped.
+        let now = table.topics.get(name).and_then(|entry| entry.source.as_ref());
+        if now.is_some_and(|now| lost.as_ref().is_none_or(|lost| !Arc::ptr_eq(now, lost))) {
             drop(table);
             return false;
         }

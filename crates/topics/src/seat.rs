@@ -152,6 +152,10 @@ impl Seat {
         if leaves {
             return News::Left;
         }
+        if source.source().is_lost() {
+            // The reader continues at the next source of the same events, whether or not it is there now.
+            return News::Reconnect;
+        }
         if source.is_removed() {
             return match next_source(&self.topic, Some(&source)) {
                 Some(next) => self.begin(next),

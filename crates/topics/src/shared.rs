@@ -52,8 +52,8 @@ impl TopicsShared {
         if request.method == Method::HEAD {
             return Ok((TopicsBody::text(""), None));
         }
-        let full = || Refusal::Full(self.options.retry.draw_seconds());
-        let permit = self.readers.enter().ok_or_else(full)?;
+        let later = || self.options.retry.draw_seconds();
+        let permit = self.readers.enter().ok_or_else(|| Refusal::Full(later()))?;
         let (wakes, mut seats) = (Wakes::new(places.len()), Vec::with_capacity(places.len()));
         let mut has_more = false;
         for (at, Place { name, source, position }) in places.into_iter().enumerate() {
@@ -61,7 +61,8 @@ impl TopicsShared {
             let reading = match source {
                 Some(source) => match source.source().subscribe(position.as_deref()) {
                     Ok(body) => Ok(Some((body, source))),
-                    Err(SourceError::Full) => return Err(full()),
+                    Err(SourceError::Full) => return Err(Refusal::Full(later())),
+                    Err(SourceError::Lost) => return Err(Refusal::Lost(later())),
                     Err(SourceError::Ended) => Err(source),
                 },
                 None => Ok(None),

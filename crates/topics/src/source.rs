@@ -55,6 +55,13 @@ pub trait Source: Send + Sync + 'static {
     ///
     /// [`SourceError`] says what becomes of the reader.
     fn subscribe(&self, last: Option<&str>) -> Result<EventBody, SourceError>;
+
+    /// Returns whether the source is of no more use, although it has not ended. Its readers are to reconnect, and
+    /// [`Topics::insert_new`](crate::Topics::insert_new) replaces it. A `StreamHandle` is lost if its instance can no
+    /// longer use the log of the stream.
+    fn is_lost(&self) -> bool {
+        false
+    }
 }
 
 impl Source for Hub {
@@ -71,6 +78,10 @@ impl Source for Hub {
 impl Source for StreamHandle {
     fn subscribe(&self, last: Option<&str>) -> Result<EventBody, SourceError> {
         Ok(self.attach_from(last)?)
+    }
+
+    fn is_lost(&self) -> bool {
+        Self::is_lost(self)
     }
 }
 
@@ -91,6 +102,8 @@ pub enum SourceError {
     Full,
     /// The source has ended, and the reader has all of its events. The topic ends for this reader.
     Ended,
+    /// The source is [lost](Source::is_lost). The request is answered with `503 Service Unavailable`.
+    Lost,
 }
 
 impl fmt::Display for SourceError {
@@ -98,6 +111,7 @@ impl fmt::Display for SourceError {
         f.write_str(match self {
             Self::Full => "the source of the topic has too many readers",
             Self::Ended => "the source of the topic has ended, and the reader has all of its events",
+            Self::Lost => "the source of the topic is lost; insert the topic again",
         })
     }
 }
@@ -120,6 +134,7 @@ impl From<StreamError> for SourceError {
     fn from(error: StreamError) -> Self {
         match error {
             StreamError::Ended | StreamError::NotFound => Self::Ended,
+            StreamError::Lost => Self::Lost,
             _ => Self::Full,
         }
     }

@@ -55,6 +55,7 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 /// | 404 | `unknown_topic`: see [`TopicsBuilder::wait_for_topics`] |
 /// | 405, 413, 415 | `method`, `body_too_large`, `media_type` |
 /// | 503 | `full`, with `Retry-After`: too many [readers](TopicsBuilder::readers), here or of a topic |
+/// | 503 | `lost`, with `Retry-After`: the source of a topic is [lost](crate::Source::is_lost) |
 ///
 /// It is `204 No Content` if all topics have ended and the reader has all of their events. An `EventSource` then does not
 /// reconnect.
@@ -156,7 +157,8 @@ impl Topics {
         Ok(())
     }
 
-    /// Adds a topic, unless there is one with this name. Returns whether it was added. Works on any thread.
+    /// Adds a topic, unless there is one with this name whose source is not [lost](Source::is_lost). Returns whether it was
+    /// added. Works on any thread.
     ///
     /// # Errors
     ///

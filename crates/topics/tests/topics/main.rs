@@ -4,6 +4,7 @@ mod ends;
 mod flow;
 mod ids;
 mod later;
+mod lost;
 mod requests;
 mod resume;
 mod served;

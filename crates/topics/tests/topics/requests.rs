@@ -11,7 +11,7 @@ use millstream_topics::{Topics, TopicsBuilder};
 use super::*;
 
 /// Returns status, text and `Retry-After` of a refusal.
-fn refusal(mut response: Response<TopicsBody>) -> (u16, String, Option<u64>) {
+pub(crate) fn refusal(mut response: Response<TopicsBody>) -> (u16, String, Option<u64>) {
     assert_eq!(response.headers()["cache-control"], "no-store");
     let retry = response.headers().get("retry-after").map(|seconds| seconds.to_str().unwrap().parse().unwrap());
     let size = response.body().size_hint().exact();
@@ -26,7 +26,7 @@ fn refused(topics: &Topics, query: &str) -> (u16, String) {
     (status, text)
 }
 
-fn error(error: &str, topic: Option<&str>) -> String {
+pub(crate) fn error(error: &str, topic: Option<&str>) -> String {
     let topic = topic.map_or("null".to_owned(), |topic| format!("\"{topic}\""));
     format!("{{\"error\":\"{error}\",\"topic\":{topic}}}")
 }
