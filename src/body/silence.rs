@@ -44,6 +44,15 @@ impl Silence {
         self.since = None;
     }
 
+    /// Leaves out the time before `at`. Returns whether the silence had begun before.
+    pub fn begin_after(&mut self, at: Instant) -> bool {
+        let is_shorter = self.since.is_some_and(|since| since < at);
+        if is_shorter {
+            self.since = Some(at);
+        }
+        is_shorter
+    }
+
     /// Ready if the silence lasts too long.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.since.get_or_insert_with(Instant::now).checked_add(self.limit) {

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
 use tokio::net::UnixStream;
+use tokio::time::Instant;
 
 use super::credit::Credit;
 use super::message::{LEN, Message};
@@ -30,8 +31,18 @@ struct LedgerState {
     out: Credit,
     /// The part of `out` that is to be returned.
     free: Credit,
+    /// When the last held frame was dropped.
+    released: Option<Instant>,
     /// The receiver's task.
     waker: Option<Waker>,
+}
+
+/// Whether frames are held, so that the peer may have to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holding {
+    Frames,
+    /// No frame, since this time if there was one.
+    None(Option<Instant>),
 }
 
 /// A frame that is held. Dropped with its last slice.
@@ -57,10 +68,9 @@ impl Ledger {
         Some(HeldFrame { ledger: Arc::clone(self), bytes })
     }
 
-    /// Returns whether frames are held, so that the peer may have to wait.
-    pub(crate) fn is_holding(&self) -> bool {
+    pub(crate) fn holding(&self) -> Holding {
         let state = self.state();
-        state.out != state.free
+        if state.out == state.free { Holding::None(state.released) } else { Holding::Frames }
     }
 
     /// Returns whether credit could not be returned because the socket was full. Registers `waker`, which is woken when
@@ -102,6 +112,9 @@ impl Drop for HeldFrame {
         // Within `out`, so within the limits.
         state.free.frames += 1;
         state.free.bytes += self.bytes;
+        if state.free == state.out {
+            state.released = Some(Instant::now());
+        }
         let is_full = self.ledger.return_free(&mut state).is_err();
         let waker = if is_full { state.waker.take() } else { None };
         drop(state);

@@ -14,7 +14,7 @@ use http_body::{Body, SizeHint};
 use super::credit::Credit;
 use super::error::SharedError;
 use super::frame::Frame;
-use super::ledger::Ledger;
+use super::ledger::{Holding, Ledger};
 use super::link::{FrameLink, Received};
 use super::message::Message;
 use super::{memfd, rights};
@@ -195,11 +195,12 @@ impl FrameReceiver {
         }
         loop {
             ready!(self.silence.poll(cx));
-            if !self.ledger.is_holding() {
-                return Poll::Ready(Err(SharedError::silent()));
+            // The other process may wait for credit, or may have done so until the last frame was dropped.
+            match self.ledger.holding() {
+                Holding::Frames => self.silence.end(),
+                Holding::None(Some(released)) if self.silence.begin_after(released) => {}
+                Holding::None(_) => return Poll::Ready(Err(SharedError::silent())),
             }
-            // The other process may be waiting for credit.
-            self.silence.end();
         }
     }
 

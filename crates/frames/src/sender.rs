@@ -106,7 +106,8 @@ impl FrameSenderBuilder {
         self
     }
 
-    /// Sets the time that the other process may take to return credit when there is none; one minute by default.
+    /// Sets the time that the other process may take to return credit when there is none, and to confirm the end when it
+    /// has returned all frames; one minute by default.
     /// `Duration::MAX` turns the limit off.
     pub fn silence(mut self, limit: Duration) -> Self {
         self.silence = limit;
@@ -230,7 +231,8 @@ impl FrameSender {
         Ok(sent)
     }
 
-    /// Ends the frames, and waits until the other process has taken all of them. It may still use them.
+    /// Ends the frames, and waits until the other process has taken all of them. It may still use them. The time of
+    /// [silence](FrameSenderBuilder::silence) begins when it has returned all of them.
     ///
     /// # Errors
     ///
@@ -249,7 +251,7 @@ impl FrameSender {
             _ => {}
         }
         loop {
-            match poll_fn(|cx| self.poll_message(cx)).await? {
+            match poll_fn(|cx| self.poll_taken(cx)).await? {
                 message if message == done => return Ok(()),
                 message => self.take(message)?,
             }
@@ -325,6 +327,17 @@ impl FrameSender {
         };
         self.silence.end();
         Poll::Ready(message?.map(|(message, _)| message).ok_or_else(SharedError::ended))
+    }
+
+    /// As [`poll_message`](Self::poll_message), after the last frame. While frames are out, the other process may take its
+    /// time: it owes nothing.
+    fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<Result<Message, SharedError>> {
+        loop {
+            match self.poll_message(cx) {
+                Poll::Ready(Err(error)) if error.is_timeout() && self.credit != self.granted => self.silence.end(),
+                polled => return polled,
+            }
+        }
     }
 
     /// Takes all credit that comes back. Ready only with an error.

@@ -284,3 +284,36 @@ fn a_sender_that_is_silent_is_given_up_unless_it_may_wait_for_credit() {
         assert!(error.is_timeout(), "{error}");
     });
 }
+
+#[tokio::test(start_paused = true)]
+async fn time_in_which_a_frame_was_held_is_no_silence() {
+    const LIMIT: Duration = Duration::from_secs(10);
+    let (peer, mut receiver) = against_peer(FrameReceiver::builder().silence(LIMIT)).await;
+    peer.frame(b"hello");
+    let held = receiver.next().await.unwrap().unwrap();
+    assert!(timeout(LIMIT * 9 / 10, receiver.next()).await.is_err());
+    drop(held);
+    let released = tokio::time::Instant::now();
+    let error = receiver.next().await.unwrap().unwrap_err();
+    let took = released.elapsed();
+    assert!(error.is_timeout() && took >= LIMIT && took < LIMIT * 11 / 10, "{error} after {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_keeps_the_last_frames_is_not_given_up() {
+    for confirms in [true, false] {
+        let (peer, mut sender) = sender().await;
+        sender.send(&b"hello"[..]).await.unwrap();
+        let mut finishing = std::pin::pin!(sender.finish());
+        let early = timeout(Duration::from_secs(10), finishing.as_mut()).await;
+        assert!(early.is_err(), "given up although a frame is out: {early:?}");
+        if confirms {
+            peer.say(b"DONE", 1, 5);
+            finishing.await.unwrap();
+        } else {
+            peer.say(b"CRED", 1, 5);
+            let error = finishing.await.unwrap_err();
+            assert!(error.is_timeout(), "{error}");
+        }
+    }
+}
