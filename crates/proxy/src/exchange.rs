@@ -235,16 +235,15 @@ impl ProxyShared {
         upload: Option<&Upload>,
         answered: impl Future<Output = T>,
     ) -> Result<T, RequestFailure> {
-        let mut answered = pin!(answered);
-        let mut seen = 0;
+        let (mut answered, limit) = (pin!(answered), self.options.timeout);
+        let mut left = limit;
         loop {
-            match timeout(self.options.timeout, answered.as_mut()).await {
-                Ok(answer) => return Ok(answer),
-                Err(_) => match upload.map_or(0, Upload::frames) {
-                    frames if frames != seen => seen = frames,
-                    _ => return Err(RequestFailure::Timeout),
-                },
+            if let Ok(answer) = timeout(left, answered.as_mut()).await {
+                return Ok(answer);
             }
+            // Counted from the last piece of the upload.
+            let rest = upload.and_then(Upload::pause).and_then(|pause| limit.checked_sub(pause));
+            left = rest.filter(|rest| !rest.is_zero()).ok_or(RequestFailure::Timeout)?;
         }
     }
 
@@ -357,3 +356,6 @@ impl ProxyShared {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -113,7 +113,7 @@ use millstream::sse::KeepAlive;
 /// upstream gets the body at once. Other interim responses, such as `103 Early Hints`, are not passed on, because
 /// hyper's server sends none.
 #[derive(Clone)]
-pub struct Proxy(Arc<ProxyShared>);
+pub struct Proxy(pub(crate) Arc<ProxyShared>);
 
 impl ProxyBuilder {
     /// Creates the proxy. It connects when a request needs that.

@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::fields::clean_trailers;
 use super::head_first::BodyHold;
@@ -53,6 +53,8 @@ struct Source {
     held: Option<HeldBody>,
     /// Number of the attempt that reads.
     attempt: u32,
+    /// When the last frame was received, if there was one.
+    last: Option<Instant>,
     kept: Option<Kept>,
 }
 
@@ -118,6 +120,11 @@ impl Upload {
         self.frames.load(Ordering::Relaxed)
     }
 
+    /// Returns the time since the last frame, if there was one.
+    pub(crate) fn pause(&self) -> Option<Duration> {
+        self.source().last.map(|last| last.elapsed())
+    }
+
     /// Returns whether all of it was received from the client.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
@@ -158,7 +165,7 @@ impl Upload {
 
     fn poll_frame(&self, attempt: u32, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let mut source = self.source();
-        let Source { body, held, attempt: current, kept } = &mut *source;
+        let Source { body, held, attempt: current, last, kept } = &mut *source;
         if attempt != *current {
             return Poll::Ready(Some(Err("the request is sent again".into())));
         }
@@ -173,6 +180,7 @@ impl Upload {
             clean_trailers(trailers);
         }
         self.frames.fetch_add(1, Ordering::Relaxed);
+        *last = Some(Instant::now());
         match &frame {
             Some(Ok(frame)) => {
                 kept.take_if(|kept| !kept.add(frame));
@@ -201,7 +209,7 @@ impl OutBody {
             frames: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             failed: OnceLock::new(),
-            source: Mutex::new(Source { body, held: None, attempt: 0, kept: None }),
+            source: Mutex::new(Source { body, held: None, attempt: 0, last: None, kept: None }),
         });
         (Self(Some(Attempt { upload: Arc::clone(&upload), number: 0, again: None, counted: None })), Some(upload))
     }
