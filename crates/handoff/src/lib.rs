@@ -71,12 +71,14 @@
 //   hubs             the events and readers of hubs
 //   listener         HandoffListener
 //   adopt            the connections of the process before
+//   calm             when readers that stay get the events of the next process
 //   serving          Serving: what is given to the next process
 //   handoff          Handoff: the start of a process
 //   successor        a process that starts the next one
 
 mod activation;
 mod adopt;
+mod calm;
 mod handoff;
 mod hubs;
 mod late_log;

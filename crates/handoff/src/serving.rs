@@ -14,8 +14,9 @@ use millstream::sse::HandedEvent;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch::Receiver;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
+use crate::calm::Calm;
 use crate::hubs::{LeavingHubs, NamedHub, Reader};
 use crate::link::{Link, unexpected};
 use crate::listener::{Adopted, Given};
@@ -29,10 +30,6 @@ use crate::rights::RIGHTS_MAX;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Time that a next process waits for the one before, which is less than it waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Time without a batch after which readers that are still here get the events of the next process. Readers that move leave
-/// sooner without them.
-const CALM: Duration = Duration::from_millis(50);
 
 /// A listener with its name.
 #[derive(Debug)]
@@ -166,20 +163,25 @@ impl ServingInner {
         let mut sockets: Vec<_> = self.listeners.iter().map(|listener| listener.socket.as_fd()).collect();
         sockets.push(self.control.as_fd());
         link.send(&Record::Listeners(names), &sockets).await?;
-        loop {
-            tokio::select! {
-                // First, so that a process that has ended does not count as starting.
-                biased;
-                record = link.receive() => return match record? {
-                    Some((Record::Ready(hubs), sockets)) => {
-                        let back = sockets.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
-                        Ok((link, hubs, Link::from_fd(back)?))
-                    }
-                    Some((other, _)) => Err(unexpected(&other)),
-                    None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process ended before it was ready")),
-                },
-                stream = self.accept() => refuse(stream, "another process is starting"),
+        let ready = {
+            // One future, because a record may arrive in parts.
+            let mut ready = pin!(link.receive());
+            loop {
+                tokio::select! {
+                    // First, so that a process that has ended does not count as starting.
+                    biased;
+                    record = &mut ready => break record?,
+                    stream = self.accept() => refuse(stream, "another process is starting"),
+                }
             }
+        };
+        match ready {
+            Some((Record::Ready(hubs), sockets)) => {
+                let back = sockets.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
+                Ok((link, hubs, Link::from_fd(back)?))
+            }
+            Some((other, _)) => Err(unexpected(&other)),
+            None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process ended before it was ready")),
         }
     }
 }
@@ -233,17 +235,14 @@ impl Successor {
         let Self { link, back, hubs } = self;
         let (back, mut moved) = (&*back, 0);
         let mut returning = pin!(returned(back, true));
-        let (mut calm, mut is_calm) = (pin!(sleep(CALM)), false);
+        let mut calm = Calm::new();
         hubs.send_rings(link).await.map_err(|error| (error, Vec::new()))?;
         loop {
             let batch = tokio::select! {
                 batch = inner.batch() => batch,
                 () = hubs.changed() => Some(Vec::new()),
-                () = &mut calm, if !is_calm => {
-                    is_calm = true;
-                    continue;
-                }
-                events = &mut returning, if is_calm => {
+                () = calm.begins(), if !calm.is_calm() => continue,
+                events = &mut returning, if calm.is_calm() => {
                     let delivered = events.and_then(|(hub, events)| hubs.deliver(hub, events));
                     returning.set(returned(back, delivered.is_ok()));
                     if let Err(error) = delivered {
@@ -260,8 +259,7 @@ impl Successor {
             if batch.is_empty() {
                 continue;
             }
-            is_calm = false;
-            calm.as_mut().reset(Instant::now() + CALM);
+            calm.disturb();
             match give_batch(link, hubs, &batch).await {
                 Ok(true) => moved += batch.len(),
                 Ok(false) => batch.into_iter().for_each(|leaver| inner.take_back(leaver)),

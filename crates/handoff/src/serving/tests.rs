@@ -3,11 +3,16 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as StdStream;
 
+use http_body_util::BodyExt;
+use millstream::sse::{Event, Hub};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::*;
+use crate::adopt::Adoption;
+use crate::calm::CALM;
+use crate::rights;
 
 const HANGS: Duration = Duration::from_secs(60);
 
@@ -24,12 +29,16 @@ impl Case {
     }
 
     fn behind(adopting: Receiver<()>) -> Self {
+        Self::with(adopting, Vec::new())
+    }
+
+    fn with(adopting: Receiver<()>, hubs: Vec<NamedHub>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control");
         let control = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let socket = tempfile::tempfile().unwrap().into();
         let named = Named { name: "http".to_owned(), socket, adopted: Arc::default() };
-        let serving = Serving::new(path.clone(), control, vec![named], Vec::new(), Arc::default(), adopting).unwrap();
+        let serving = Serving::new(path.clone(), control, vec![named], hubs, Arc::default(), adopting).unwrap();
         Self { path, serving, _dir: dir }
     }
 
@@ -237,6 +246,52 @@ async fn many_connections_go_in_batches() {
     for (number, client) in clients.into_iter().enumerate() {
         assert_eq!(heard(client, 3), format!("{number:03}"));
     }
+}
+
+#[tokio::test]
+async fn a_process_that_is_refused_breaks_no_record_of_another_one() {
+    let case = Case::new();
+    let successor = tokio::spawn(case.serving.successor());
+    let mut stream = StdStream::connect(&case.path).unwrap();
+    let link = Link::from_fd(stream.try_clone().unwrap().into()).unwrap();
+    link.send(&Record::Hello(VERSION, VERSION), &[]).await.unwrap();
+    assert!(matches!(link.answer().await.unwrap().0, Record::Listeners(_)));
+    let (_back, theirs) = StdStream::pair().unwrap();
+    let ready = Record::Ready(vec![]).encode(1).unwrap();
+    assert_eq!(rights::send(stream.as_fd(), &ready[..3], &[theirs.as_fd()]).unwrap(), 3);
+    let late = case.connect().await;
+    assert_eq!(late.answer().await.unwrap().0, Record::Refused("another process is starting".to_owned()));
+    stream.write_all(&ready[3..]).unwrap();
+    timeout(HANGS, successor).await.expect("ready").unwrap();
+    assert_eq!(link.answer().await.unwrap().0, Record::Serve);
+}
+
+/// Batches arrive more often than it is calm.
+#[tokio::test]
+async fn readers_that_stay_get_events_of_the_next_process_while_connections_trickle() {
+    let (ours, theirs) = (Hub::new(), Hub::new());
+    let named = |hub: &Hub| vec![NamedHub { name: "events".to_owned(), hub: hub.clone() }];
+    let case = Case::with(watch::channel(()).1, named(&ours));
+    assert!(theirs.expect_predecessor());
+    let mut reader = ours.subscribe_from(None).unwrap();
+    let _successor = tokio::spawn(case.serving.successor());
+    let queue = Arc::<Queue<Adopted>>::default();
+    let adoption = Adoption { link: case.greet().await, queues: vec![Some(Arc::clone(&queue))], hubs: named(&theirs) };
+    let own = adoption.begin().await.unwrap().expect("the process before lives");
+    let _adopting = tokio::spawn(adoption.run(own));
+    theirs.send(Event::new().data("of the next process")).unwrap();
+    let delivered = async {
+        loop {
+            drop(case.give());
+            while queue.pop_if(|_| true).is_some() {}
+            let Ok(frame) = timeout(CALM / 5, reader.frame()).await else { continue };
+            let bytes = frame.expect("an open stream").unwrap().into_data().unwrap();
+            if String::from_utf8_lossy(&bytes).contains("of the next process") {
+                break;
+            }
+        }
+    };
+    timeout(HANGS, delivered).await.expect("the event of the next process");
 }
 
 #[tokio::test(start_paused = true)]
