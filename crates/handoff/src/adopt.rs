@@ -10,7 +10,7 @@ use millstream::sse::{HandedEvent, HubEvents};
 use tokio::net::UnixStream;
 
 use crate::hubs::{NamedHub, OwnEvents};
-use crate::link::{Link, unexpected};
+use crate::link::{Link, refused, unexpected};
 use crate::listener::Adopted;
 use crate::log;
 use crate::queue::Queue;
@@ -58,6 +58,7 @@ impl Adoption {
                     own.extend(ours.own_events().map(|events| (hub, events)));
                 }
                 (Record::Serve, _) => return Ok(own),
+                (Record::Refused(why), _) => return Err(refused(why)),
                 (other, _) => return Err(unexpected(&other)),
             }
         }
@@ -78,8 +79,10 @@ impl Adoption {
             ended = send => ended,
         };
         log::adopted(connections);
-        if let Err(error) = ended {
-            log::ended_early(&error);
+        match ended {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => log::two_serve(&error),
+            Err(error) => log::ended_early(&error),
+            Ok(()) => {}
         }
     }
 
@@ -103,7 +106,15 @@ impl Adoption {
                     }
                     continue;
                 }
-                Some((Record::Done, _)) => return link.send(&Record::Taken, &[]).await,
+                Some((Record::Done, _)) => {
+                    let told = link.send(&Record::Taken, &[]).await;
+                    // The other process may not have waited for that.
+                    return match link.receive().await {
+                        Ok(Some((Record::Refused(why), _))) => Err(refused(why)),
+                        _ => told,
+                    };
+                }
+                Some((Record::Refused(why), _)) => return Err(refused(why)),
                 Some((other, _)) => return Err(unexpected(&other)),
                 None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it gave not all")),
             };
@@ -116,6 +127,7 @@ impl Adoption {
             let is_ours = match link.receive().await {
                 Ok(Some((Record::Yours, _))) => true,
                 Ok(Some((Record::Keeps, _))) => false,
+                Ok(Some((Record::Refused(why), _))) => return Err(refused(why)),
                 Ok(Some((other, _))) => return Err(unexpected(&other)),
                 // The other process decides before it ends the connection, so it has died. No other process has these sockets.
                 Ok(None) => true,

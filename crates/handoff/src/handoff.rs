@@ -19,7 +19,7 @@ use crate::activation::Activation;
 use crate::adopt::Adoption;
 use crate::hubs::NamedHub;
 use crate::late_log::HandoffLog;
-use crate::link::{Link, unexpected};
+use crate::link::{Link, refused, unexpected};
 use crate::listener::{Adopted, Given, HandoffListener, Passed};
 use crate::manager::{announce, keep, may_be_stored};
 use crate::queue::Queue;
@@ -263,7 +263,8 @@ impl Handoff {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open), if the other process has ended meanwhile: start again. Without another process, as
+    /// As [`open`](Self::open), if the other process has ended meanwhile: start again. `ErrorKind::ConnectionRefused` if it
+    /// no longer waits for this one, and goes on. Without another process, as
     /// [`UnixListener::bind`] of the control socket. `ErrorKind::InvalidInput` if the listeners are to be
     /// [stored](Self::store_listeners), and a name has control characters, `:`, or characters that are not ASCII.
     ///
@@ -350,7 +351,7 @@ impl Predecessor {
                 let sockets = names.iter().cloned().zip(sockets).collect();
                 Ok(Some(Self { link, names, sockets, control }))
             }
-            (Record::Refused(why), _) => Err(io::Error::new(io::ErrorKind::ConnectionRefused, why)),
+            (Record::Refused(why), _) => Err(refused(why)),
             (other, _) => Err(unexpected(&other)),
         }
     }

@@ -17,6 +17,9 @@ const TIME: Duration = Duration::from_secs(5);
 /// Bytes of a record that are received at once.
 const STEP: usize = 256 << 10;
 
+/// What a process says before it ends the connection, if it goes on: without a word it has died.
+pub(crate) const GOES_ON: &str = "the process before this one goes on";
+
 #[derive(Debug)]
 pub(crate) struct Link(UnixStream);
 
@@ -90,6 +93,13 @@ impl Link {
         answer.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the other process has ended"))
     }
 
+    /// Says why the other process gets nothing, if that can be said at once: this one may be about to end the connection.
+    pub(crate) fn refuse(&self, why: &str) {
+        if let Ok(bytes) = Record::Refused(why.to_owned()).encode(0) {
+            let _ = rights::send(self.0.as_fd(), &bytes, &[]);
+        }
+    }
+
     async fn fill_all(&self, mut bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.fill(bytes, fds).await? {
@@ -116,6 +126,18 @@ impl Link {
     }
 }
 
+/// Tells the other process, when it is dropped, that this one goes on.
+#[derive(Debug)]
+pub(crate) struct Refusal<'a>(pub(crate) Option<&'a Link>);
+
+impl Drop for Refusal<'_> {
+    fn drop(&mut self) {
+        if let Some(link) = self.0 {
+            link.refuse(GOES_ON);
+        }
+    }
+}
+
 fn check_user(theirs: u32, ours: u32) -> io::Result<()> {
     if theirs == ours {
         return Ok(());
@@ -127,6 +149,11 @@ fn check_user(theirs: u32, ours: u32) -> io::Result<()> {
 /// Returns the error for a record that was not expected.
 pub(crate) fn unexpected(record: &Record) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the other process has sent {record:?} at the wrong time"))
+}
+
+/// Returns the error for a process that has been refused.
+pub(crate) fn refused(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionRefused, why)
 }
 
 fn late(what: &str) -> io::Error {

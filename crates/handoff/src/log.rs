@@ -47,6 +47,12 @@ pub(crate) fn ended_early(error: &io::Error) {
     let _ = error;
 }
 
+pub(crate) fn two_serve(error: &io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(target: "millstream", error = error as &dyn std::error::Error, "two processes serve: the handoff has failed, and both live; end one");
+    let _ = error;
+}
+
 pub(crate) fn not_told(error: &io::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "millstream", error = error as &dyn std::error::Error, "the service manager was not told");

@@ -22,7 +22,7 @@
 //! ```
 //!
 //! Each process goes on if the other one ends before the last record. Sockets that were sent are the successor's after `Yours`, or when the connection ends behind `Taken`: the process
-//! that serves then has died, because it decides before it closes the connection. Readers come behind all events that they have got.
+//! that serves then has died, because it decides before it closes the connection. If it goes on, it says `Refused` first. Readers come behind all events that they have got.
 
 use std::io;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::calm::Calm;
 use crate::hubs::{LeavingHubs, NamedHub, Reader};
-use crate::link::{Link, unexpected};
+use crate::link::{GOES_ON, Link, Refusal, unexpected};
 use crate::listener::{Adopted, Given};
 use crate::log;
 use crate::manager::announce;
@@ -163,6 +163,8 @@ impl ServingInner {
         let mut sockets: Vec<_> = self.listeners.iter().map(|listener| listener.socket.as_fd()).collect();
         sockets.push(self.control.as_fd());
         link.send(&Record::Listeners(names), &sockets).await?;
+        // It may be ready when nobody waits for it any more.
+        let mut refusal = Refusal(Some(&link));
         let ready = {
             // One future, because a record may arrive in parts.
             let mut ready = pin!(link.receive());
@@ -170,12 +172,14 @@ impl ServingInner {
                 tokio::select! {
                     // First, so that a process that has ended does not count as starting.
                     biased;
-                    record = &mut ready => break record?,
+                    record = &mut ready => break record,
                     stream = self.accept() => refuse(stream, "another process is starting"),
                 }
             }
         };
-        match ready {
+        refusal.0 = None;
+        drop(refusal);
+        match ready? {
             Some((Record::Ready(hubs), sockets)) => {
                 let back = sockets.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
                 Ok((link, hubs, Link::from_fd(back)?))
@@ -212,6 +216,7 @@ async fn give(inner: Arc<ServingInner>, mut successor: Successor) -> io::Result<
     match successor.give_all(&inner).await {
         Ok(moved) => successor.end().await.map(|()| moved),
         Err((error, mut batch)) => {
+            successor.link.refuse(GOES_ON);
             // The hubs go on before their readers return.
             drop(successor);
             loop {
@@ -271,14 +276,24 @@ impl Successor {
     /// Gives the last events, and ends the hubs.
     async fn end(mut self) -> io::Result<()> {
         self.hubs.seal();
+        match self.give_rest().await {
+            Ok(()) => self.hubs.finish(),
+            Err(error) => {
+                self.link.refuse(GOES_ON);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn give_rest(&mut self) -> io::Result<()> {
         self.hubs.send_events(&self.link).await?;
         // Without an answer the next process may have ended, so that no process serves.
         self.link.send(&Record::Done, &[]).await?;
         match self.link.answer().await? {
-            (Record::Taken, _) => self.hubs.finish(),
-            (other, _) => return Err(unexpected(&other)),
+            (Record::Taken, _) => Ok(()),
+            (other, _) => Err(unexpected(&other)),
         }
-        Ok(())
     }
 }
 

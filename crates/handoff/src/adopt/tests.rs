@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::*;
+use crate::link::GOES_ON;
 
 struct Case {
     /// The process before.
@@ -105,5 +106,28 @@ async fn a_listener_that_is_not_known_gets_nothing() {
         case.link.send(&Record::Done, &[]).await.unwrap();
         case.expect(Record::Taken).await;
         assert!(case.end().await);
+    }
+}
+
+#[tokio::test]
+async fn the_process_before_can_say_at_each_step_that_it_goes_on() {
+    for step in 0..3 {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (before, link) = (Link::new(ours).unwrap(), Link::new(theirs).unwrap());
+        let queue = Arc::<Queue<Adopted>>::default();
+        let adoption = Adoption { link, queues: vec![Some(Arc::clone(&queue))], hubs: Vec::new() };
+        let (client, socket) = StdStream::pair().unwrap();
+        match step {
+            0 => {}
+            1 => before.send(&Record::Connections(0, vec![None]), &[socket.as_fd()]).await.unwrap(),
+            // It did not wait for the answer.
+            _ => before.send(&Record::Done, &[]).await.unwrap(),
+        }
+        before.refuse(GOES_ON);
+        drop(before);
+        let error = adoption.receive_all(&mut 0).await.unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::ConnectionRefused, GOES_ON.to_owned()), "{step}");
+        assert!(queue.pop_if(|_| true).is_none(), "the other process has it");
+        drop(client);
     }
 }

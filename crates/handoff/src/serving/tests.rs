@@ -181,6 +181,7 @@ async fn what_a_process_that_ends_has_not_taken_comes_back() {
         case.finish().await.expect_err("the next process has failed");
         if let Some(link) = link {
             assert_eq!(link.answer().await.unwrap().0, Record::Keeps);
+            assert_eq!(link.answer().await.unwrap().0, Record::Refused(GOES_ON.to_owned()));
         }
         let returned = case.returned();
         assert_eq!(returned.len(), 3, "step {step}");
@@ -222,6 +223,32 @@ async fn a_process_that_does_not_take_a_batch_is_not_waited_for() {
     // It is told so.
     assert_eq!(link.answer().await.unwrap().0, Record::Connections(0, vec![None]));
     assert_eq!(link.answer().await.unwrap().0, Record::Keeps);
+    assert_eq!(link.answer().await.unwrap().0, Record::Refused(GOES_ON.to_owned()));
+}
+
+#[tokio::test]
+async fn a_process_that_confirms_the_end_wrongly_is_told_that_this_one_goes_on() {
+    let case = Case::new();
+    let link = ready(&case).await;
+    let confirm = async {
+        assert_eq!(link.answer().await.unwrap().0, Record::Done);
+        link.send(&Record::Yours, &[]).await.unwrap();
+        link.answer().await.unwrap().0
+    };
+    let (finished, told) = tokio::join!(case.finish(), confirm);
+    assert_eq!(told, Record::Refused(GOES_ON.to_owned()));
+    finished.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_process_for_which_nobody_waits_any_more_is_not_ready() {
+    let case = Case::new();
+    let successor = tokio::spawn(case.serving.successor());
+    let adoption = Adoption { link: case.greet().await, queues: vec![None], hubs: Vec::new() };
+    // Its next record is not read.
+    successor.abort();
+    let error = adoption.begin().await.err().expect("the process before lives");
+    assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::ConnectionRefused, GOES_ON.to_owned()));
 }
 
 #[tokio::test]
