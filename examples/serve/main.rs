@@ -158,6 +158,7 @@ async fn run_replaced(mut handoff: Handoff, options: &Options, numbers: &Numbers
         match serving.finish().await {
             Ok(Some(given)) => println!("{given} connections moved to the next server; {drained:?}"),
             Ok(None) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Err(error.to_string()),
             Err(error) => {
                 eprintln!("the next server has failed, so this one goes on: {error}");
                 continue;

@@ -4,13 +4,15 @@ use std::future::pending;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use millstream::body::ResumedBody;
 use millstream::sse::{HandedEvent, HubEvents};
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 
 use crate::hubs::{NamedHub, OwnEvents};
-use crate::link::{Link, refused, unexpected};
+use crate::link::{GOES_ON, Link, refused, unexpected};
 use crate::listener::Adopted;
 use crate::log;
 use crate::queue::Queue;
@@ -24,6 +26,30 @@ pub(crate) struct Adoption {
     pub(crate) queues: Vec<Option<Arc<Queue<Adopted>>>>,
     /// The hubs, by the numbers that this process has given them.
     pub(crate) hubs: Vec<NamedHub>,
+}
+
+/// Whether the process before goes on, although this one serves.
+#[derive(Debug)]
+pub(crate) struct Before {
+    told: watch::Receiver<Option<String>>,
+    is_reported: AtomicBool,
+}
+
+impl Before {
+    /// Also returns what tells it.
+    pub(crate) fn new() -> (watch::Sender<Option<String>>, Self) {
+        let (tell, told) = watch::channel(None);
+        (tell, Self { told, is_reported: AtomicBool::new(false) })
+    }
+
+    /// Waits until the other process says that it goes on. Ready once.
+    pub(crate) async fn goes_on(&self) -> io::Error {
+        let told = self.told.clone().wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        match told {
+            Some(why) if !self.is_reported.swap(true, Ordering::Relaxed) => refused(why),
+            _ => pending().await,
+        }
+    }
 }
 
 impl Adoption {
@@ -65,8 +91,8 @@ impl Adoption {
     }
 
     /// Passes the connections that arrive to the queues of the listeners, and the events to the hubs. Sends the `own` ones
-    /// meanwhile.
-    pub(crate) async fn run(self, own: OwnEvents) {
+    /// meanwhile. Returns why, if the other process goes on.
+    pub(crate) async fn run(self, own: OwnEvents) -> Option<String> {
         let mut connections = 0;
         let send = async {
             if let Err(error) = own.send().await {
@@ -80,10 +106,14 @@ impl Adoption {
         };
         log::adopted(connections);
         match ended {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => log::two_serve(&error),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                log::two_serve(&error);
+                return Some(error.to_string());
+            }
             Err(error) => log::ended_early(&error),
             Ok(()) => {}
         }
+        None
     }
 
     fn hub(&self, number: u16) -> io::Result<&NamedHub> {
@@ -109,10 +139,7 @@ impl Adoption {
                 Some((Record::Done, _)) => {
                     let told = link.send(&Record::Taken, &[]).await;
                     // The other process may not have waited for that.
-                    return match link.receive().await {
-                        Ok(Some((Record::Refused(why), _))) => Err(refused(why)),
-                        _ => told,
-                    };
+                    return if link.ended().await { told } else { Err(refused(GOES_ON.to_owned())) };
                 }
                 Some((Record::Refused(why), _)) => return Err(refused(why)),
                 Some((other, _)) => return Err(unexpected(&other)),

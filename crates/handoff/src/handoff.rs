@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::activation::Activation;
-use crate::adopt::Adoption;
+use crate::adopt::{Adoption, Before};
 use crate::hubs::NamedHub;
 use crate::late_log::HandoffLog;
 use crate::link::{Link, refused, unexpected};
@@ -299,15 +299,20 @@ impl Handoff {
         let stored =
             stored.map(|named| Ok((named.name.clone(), named.socket.try_clone()?))).collect::<io::Result<_>>()?;
         let taken = taking.subscribe();
+        let (tell, before) = Before::new();
         tokio::spawn(async move {
-            if let Some((adoption, own)) = adoption {
-                adoption.run(own).await;
+            // Until its end the other process may be the one that goes on.
+            let goes_on = match adoption {
+                Some((adoption, own)) => adoption.run(own).await,
+                None => None,
+            };
+            match goes_on {
+                Some(why) => drop(tell.send_replace(Some(why))),
+                None => keep(stored, left).await,
             }
-            // Until then the other process may be the one that goes on.
-            keep(stored, left).await;
             drop((adopting, taking));
         });
-        Serving::new(path, control, listeners, hubs, given, taken)
+        Serving::new(path, control, listeners, hubs, given, taken, before)
     }
 }
 

@@ -25,6 +25,8 @@
 //!         server.drain(serving.successor(), Duration::from_secs(30)).await?;
 //!         match serving.finish().await {
 //!             Ok(_) => return Ok(()),
+//!             // The process before goes on.
+//!             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => return Err(error),
 //!             // The next process has failed. This one goes on.
 //!             Err(error) => eprintln!("no handoff: {error}"),
 //!         }
@@ -43,9 +45,10 @@
 //!
 //! Nothing is given up before the other process has it. A process that dies before it is ready changes nothing. After
 //! that, connections move in batches, in two phases: the next process says that it has a batch, and the old one says
-//! that it gives it up. If the next process dies, the old one has everything that was not given up, and serves again. If
-//! the old one dies, the next one has the listeners and every batch that it has taken. A process has no successor before the
-//! one before it has ended, so that at most two have the same listeners.
+//! that it gives it up. If the next process dies, or is too slow, the old one has everything that was not given up, and
+//! serves again; a next process that lives is told to [end](Serving::finish). If the old one dies, the next one has the
+//! listeners and every batch that it has taken. A process has no successor before the one before it has ended, so that at
+//! most two have the same listeners.
 //!
 //! # Security
 //!

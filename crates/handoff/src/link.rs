@@ -93,6 +93,19 @@ impl Link {
         answer.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the other process has ended"))
     }
 
+    /// Waits for the end of the connection. Returns `false` if the other process has sent something before, which is lost.
+    pub(crate) async fn ended(&self) -> bool {
+        loop {
+            if self.0.readable().await.is_err() {
+                return true;
+            }
+            match self.0.try_read(&mut [0]) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                read => return !matches!(read, Ok(1)),
+            }
+        }
+    }
+
     /// Says why the other process gets nothing, if that can be said at once: this one may be about to end the connection.
     pub(crate) fn refuse(&self, why: &str) {
         if let Ok(bytes) = Record::Refused(why.to_owned()).encode(0) {

@@ -49,7 +49,7 @@ pub(crate) fn ended_early(error: &io::Error) {
 
 pub(crate) fn two_serve(error: &io::Error) {
     #[cfg(feature = "tracing")]
-    tracing::error!(target: "millstream", error = error as &dyn std::error::Error, "two processes serve: the handoff has failed, and both live; end one");
+    tracing::error!(target: "millstream", error = error as &dyn std::error::Error, "the handoff has failed: the process before goes on, and this one is to end");
     let _ = error;
 }
 

@@ -16,6 +16,7 @@ use tokio::sync::watch::Receiver;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::adopt::Before;
 use crate::calm::Calm;
 use crate::hubs::{LeavingHubs, NamedHub, Reader};
 use crate::link::{GOES_ON, Link, Refusal, unexpected};
@@ -52,6 +53,7 @@ struct ServingInner {
     given: Arc<Queue<Given>>,
     /// Ends when this process has the connections of the one before.
     adopting: Receiver<()>,
+    before: Before,
     /// Gives connections to the next process, since that is ready.
     giving: Mutex<Option<JoinHandle<io::Result<usize>>>>,
 }
@@ -64,15 +66,17 @@ impl Serving {
         hubs: Vec<NamedHub>,
         given: Arc<Queue<Given>>,
         adopting: Receiver<()>,
+        before: Before,
     ) -> io::Result<Self> {
         control.set_nonblocking(true)?;
         let control = UnixListener::from_std(control)?;
         let giving = Mutex::default();
-        Ok(Self(Arc::new(ServingInner { path, control, listeners, hubs, given, adopting, giving })))
+        Ok(Self(Arc::new(ServingInner { path, control, listeners, hubs, given, adopting, before, giving })))
     }
 
     /// Waits until another process is ready to take the place of this one: the signal for
-    /// [`Server::drain`](millstream::server::Server::drain). A process that ends before it is ready changes nothing.
+    /// [`Server::drain`](millstream::server::Server::drain). A process that ends before it is ready changes nothing. Also
+    /// ready if this process is to end, because the one before it goes on: [`finish`](Self::finish) says so.
     ///
     /// # Cancel safety
     ///
@@ -80,10 +84,14 @@ impl Serving {
     pub fn successor(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let inner = Arc::clone(&self.0);
         async move {
-            let (link, hubs, back) = inner.ready_one().await;
-            // From here on the next process delivers the events of the hubs, and sends them back.
-            let hubs = LeavingHubs::begin(&inner.hubs, &hubs);
-            let giving = tokio::spawn(give(Arc::clone(&inner), Successor { link, back, hubs }));
+            let giving = tokio::select! {
+                (link, hubs, back) = inner.ready_one() => {
+                    // From here on the next process delivers the events of the hubs, and sends them back.
+                    let hubs = LeavingHubs::begin(&inner.hubs, &hubs);
+                    tokio::spawn(give(Arc::clone(&inner), Successor { link, back, hubs }))
+                }
+                error = inner.before.goes_on() => tokio::spawn(close(Arc::clone(&inner), error)),
+            };
             *inner.giving.lock().unwrap_or_else(PoisonError::into_inner) = Some(giving);
         }
     }
@@ -98,6 +106,9 @@ impl Serving {
     /// hubs go on: serve again with the same listeners, which were never closed, and wait for another
     /// [`successor`](Self::successor).
     ///
+    /// `ErrorKind::ConnectionRefused`: the process before this one goes on, because this one was too slow or has erred in
+    /// the handoff. End this process, since both would serve.
+    ///
     /// # Cancel safety
     ///
     /// Not cancel safe: the result is lost.
@@ -106,7 +117,7 @@ impl Serving {
         let Some(giving) = giving else { return Ok(None) };
         self.0.given.push(Given::End);
         let given = giving.await.map_err(io::Error::other)?;
-        if given.is_err() {
+        if given.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::ConnectionRefused) {
             // The next process has said that it is the main one.
             announce().await;
         }
@@ -228,6 +239,12 @@ async fn give(inner: Arc<ServingInner>, mut successor: Successor) -> io::Result<
             }
         }
     }
+}
+
+/// Closes the connections of a process that is to end.
+async fn close(inner: Arc<ServingInner>, error: io::Error) -> io::Result<usize> {
+    while inner.batch().await.is_some() {}
+    Err(error)
 }
 
 impl Successor {

@@ -10,12 +10,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::*;
-use crate::link::GOES_ON;
 
 struct Case {
     /// The process before.
     link: Link,
-    adopting: JoinHandle<()>,
+    adopting: JoinHandle<Option<String>>,
     queue: Arc<Queue<Adopted>>,
     /// The other end of the connection that is given, and that connection.
     client: StdStream,

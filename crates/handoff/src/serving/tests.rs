@@ -19,6 +19,8 @@ const HANGS: Duration = Duration::from_secs(60);
 struct Case {
     path: PathBuf,
     serving: Serving,
+    /// Says that the process before goes on.
+    before: watch::Sender<Option<String>>,
     _dir: tempfile::TempDir,
 }
 
@@ -38,8 +40,9 @@ impl Case {
         let control = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let socket = tempfile::tempfile().unwrap().into();
         let named = Named { name: "http".to_owned(), socket, adopted: Arc::default() };
-        let serving = Serving::new(path.clone(), control, vec![named], hubs, Arc::default(), adopting).unwrap();
-        Self { path, serving, _dir: dir }
+        let (tell, before) = Before::new();
+        let serving = Serving::new(path.clone(), control, vec![named], hubs, Arc::default(), adopting, before);
+        Self { path, serving: serving.unwrap(), before: tell, _dir: dir }
     }
 
     async fn connect(&self) -> Link {
@@ -238,6 +241,21 @@ async fn a_process_that_confirms_the_end_wrongly_is_told_that_this_one_goes_on()
     let (finished, told) = tokio::join!(case.finish(), confirm);
     assert_eq!(told, Record::Refused(GOES_ON.to_owned()));
     finished.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_process_ends_if_the_one_before_it_goes_on() {
+    let case = Case::new();
+    let successor = tokio::spawn(case.serving.successor());
+    case.before.send_replace(Some(GOES_ON.to_owned()));
+    timeout(HANGS, successor).await.expect("it drains").unwrap();
+    let mut client = case.give();
+    let error = case.finish().await.unwrap_err();
+    assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::ConnectionRefused, GOES_ON.to_owned()));
+    assert_eq!(client.read(&mut [0]).unwrap(), 0, "nobody else has the connection");
+    // A process that serves all the same can be replaced.
+    let link = ready(&case).await;
+    case.end(&link).await.unwrap();
 }
 
 #[tokio::test]
