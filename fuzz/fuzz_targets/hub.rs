@@ -95,8 +95,12 @@ fuzz_target!(|input: Input<'_>| {
                         event = event.comment(*comment);
                     }
                     let is_line = |text: &str| !text.contains(['\r', '\n', '\0']);
-                    let is_good =
-                        id.is_none_or(|id| (1..=1024).contains(&id.len()) && is_line(id)) && name.is_none_or(is_line);
+                    // A reader sends it back in a header.
+                    let is_id = |id: &str| {
+                        let is_field = id.trim_matches(' ') == id && !id.contains(|c: char| c.is_ascii_control());
+                        (1..=1024).contains(&id.len()) && is_field
+                    };
+                    let is_good = id.is_none_or(is_id) && name.is_none_or(is_line);
                     let answer = hub.send(event);
                     assert_eq!(answer.is_ok(), is_good, "{step:?}");
                     if let Ok(id) = answer {

@@ -4,12 +4,13 @@ use std::future::{poll_fn, ready};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use http::StatusCode;
 use hyper::server::conn::http1;
 use tokio::io::AsyncRead;
 
+use super::by_hyper::{ByHyper, Outcome};
 use super::driver::{BodyEnd, BodyWriter, Rest, next_request};
 use super::gated::Gated;
 use super::linger::{close, linger};
@@ -22,7 +23,7 @@ use crate::net::{Rewind, TakeOver};
 use crate::server::error::BoxError;
 use crate::server::request::{Adapter, HttpService};
 use crate::server::response::{resumed, unparsed};
-use crate::server::state::{ConnState, Driven, Protocol, ShutdownPhase};
+use crate::server::state::{ConnState, Protocol, ShutdownPhase};
 
 /// A step of a connection. Each step is a separate allocation, so that a connection uses only the memory of its current
 /// step. A response that was taken over needs a tenth of the memory of hyper.
@@ -160,19 +161,14 @@ where
     // Not with upgrades: after any request with `Upgrade`, hyper would give the stream away at the end of the
     // connection.
     let connection = protocols.one.serve_connection(stream, adapter);
-    let (begun, _) = conn_state.requests.counts();
     // Built here, because the future would hold what is moved inside of it twice.
-    let mut by_hyper =
-        ByHyper { connection, conn_state: Arc::clone(&conn_state), begun, finishes: false, is_last: false };
+    let mut by_hyper = ByHyper::new(connection, Arc::clone(&conn_state));
     Box::pin(async move {
         let ended = until_raised(&conn_state, ShutdownPhase::TimedOut, &mut by_hyper, |by_hyper| {
-            by_hyper.finishes = true;
-            // hyper writes `Connection: close` in a head that is to come.
-            by_hyper.is_last = by_hyper.conn_state.handover.awaits_head();
-            Pin::new(&mut by_hyper.connection).graceful_shutdown()
+            by_hyper.finish();
         })
         .await;
-        let ByHyper { connection, is_last, .. } = by_hyper;
+        let (connection, is_last) = by_hyper.into_parts();
         match ended {
             Ok(Outcome::Switches) => Next::Step(switch(connection.with_upgrades(), conn_state)),
             Ok(Outcome::TakenOver(body)) => {
@@ -285,83 +281,6 @@ where
             Err(error) => Next::Ended(Err(error)),
         }
     })
-}
-
-/// hyper's connection, until it ends or its response can be taken over.
-struct ByHyper<I, S>
-where
-    S: HttpService,
-{
-    connection: http1::Connection<I, Adapter<S>>,
-    conn_state: Arc<ConnState>,
-    /// Number of requests when this hyper began.
-    begun: u32,
-    /// Whether hyper was told to finish.
-    finishes: bool,
-    /// Whether it was told before the head of a response.
-    is_last: bool,
-}
-
-enum Outcome {
-    Ended(hyper::Result<()>),
-    TakenOver(Box<dyn Driven>),
-    /// The connection has no request, and the reaper has requested hibernation, or it moves.
-    Hibernates,
-    /// A response waits for the connection to become a tunnel.
-    Switches,
-}
-
-impl<I, S: HttpService> ByHyper<I, S> {
-    /// Returns whether the connection should finish and has no request, and hyper does not end it: a hyper that was started
-    /// after a request waits until its own first one has ended.
-    fn is_done(&self) -> bool {
-        self.finishes && self.begun > 0 && self.begun == self.conn_state.requests.counts().0
-    }
-
-    /// Returns whether all requests of this hyper were answered, of which there was one.
-    fn has_answered(&self) -> bool {
-        // A hyper without a request has read the start of a head.
-        let (begun, open) = self.conn_state.requests.counts();
-        begun != self.begun && open == 0
-    }
-
-    /// Returns whether hyper is not needed until the next request. `hibernates`: it was not, before hyper has read.
-    fn rests(&self, hibernates: bool, cx: &mut Context<'_>) -> bool {
-        // Also right after a response, which is sent now: a client may leave no time between two requests.
-        match self.conn_state.moves() && self.has_answered() {
-            true => matches!(self.conn_state.handle.poll_drained(cx), Poll::Ready(Ok(()))),
-            false => hibernates && self.conn_state.should_hibernate(),
-        }
-    }
-}
-
-impl<I, S> Future for ByHyper<I, S>
-where
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-    S: HttpService,
-{
-    type Output = Outcome;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let hibernates = self.conn_state.should_hibernate();
-        let polled = Pin::new(&mut self.connection).poll(cx);
-        let conn_state = &self.conn_state;
-        match polled {
-            Poll::Ready(ended) => Poll::Ready(Outcome::Ended(ended)),
-            Poll::Pending if conn_state.is_switching() => Poll::Ready(Outcome::Switches),
-            Poll::Pending => match conn_state.handover.take_over() {
-                Some(body) => Poll::Ready(Outcome::TakenOver(body)),
-                None if self.is_done() => Poll::Ready(Outcome::Ended(Ok(()))),
-                None if self.rests(hibernates, cx) && conn_state.can_leave_hyper() => Poll::Ready(Outcome::Hibernates),
-                None => {
-                    if conn_state.moves() && self.has_answered() && conn_state.stays_with_hyper() {
-                        conn_state.moving.stay();
-                    }
-                    Poll::Pending
-                }
-            },
-        }
-    }
 }
 
 /// Writes `bytes`, and ends the sending side.

@@ -265,7 +265,7 @@ async fn a_process_for_which_nobody_waits_any_more_is_not_ready() {
     let adoption = Adoption { link: case.greet().await, queues: vec![None], hubs: Vec::new() };
     // Its next record is not read.
     successor.abort();
-    let error = adoption.begin().await.err().expect("the process before lives");
+    let error = adoption.begin().await.expect_err("the process before lives");
     assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::ConnectionRefused, GOES_ON.to_owned()));
 }
 
