@@ -232,7 +232,8 @@ impl FrameSender {
     }
 
     /// Ends the frames, and waits until the other process has taken all of them. It may still use them. The time of
-    /// [silence](FrameSenderBuilder::silence) begins when it has returned all of them.
+    /// [silence](FrameSenderBuilder::silence) begins when it has returned all of them. There is no limit before: a process
+    /// that keeps a frame, or takes none, may do so for a slow client. Add a timeout if it may not.
     ///
     /// # Errors
     ///

@@ -264,7 +264,7 @@ impl Handoff {
     /// # Errors
     ///
     /// As [`open`](Self::open), if the other process has ended meanwhile: start again. `ErrorKind::ConnectionRefused` if it
-    /// no longer waits for this one, and goes on. Without another process, as
+    /// no longer waits for this one: start again, too. Without another process, as
     /// [`UnixListener::bind`] of the control socket. `ErrorKind::InvalidInput` if the listeners are to be
     /// [stored](Self::store_listeners), and a name has control characters, `:`, or characters that are not ASCII.
     ///

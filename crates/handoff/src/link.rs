@@ -20,6 +20,9 @@ const STEP: usize = 256 << 10;
 /// What a process says before it ends the connection, if it goes on: without a word it has died.
 pub(crate) const GOES_ON: &str = "the process before this one goes on";
 
+/// What it says to a process that was ready too late, or that it did not understand.
+pub(crate) const NOT_AWAITED: &str = "the process before this one does not wait for it any more";
+
 #[derive(Debug)]
 pub(crate) struct Link(UnixStream);
 
@@ -139,14 +142,14 @@ impl Link {
     }
 }
 
-/// Tells the other process, when it is dropped, that this one goes on.
+/// Tells the other process, when it is dropped, that this one does not wait for it.
 #[derive(Debug)]
 pub(crate) struct Refusal<'a>(pub(crate) Option<&'a Link>);
 
 impl Drop for Refusal<'_> {
     fn drop(&mut self) {
         if let Some(link) = self.0 {
-            link.refuse(GOES_ON);
+            link.refuse(NOT_AWAITED);
         }
     }
 }

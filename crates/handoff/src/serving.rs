@@ -106,8 +106,8 @@ impl Serving {
     /// hubs go on: serve again with the same listeners, which were never closed, and wait for another
     /// [`successor`](Self::successor).
     ///
-    /// `ErrorKind::ConnectionRefused`: the process before this one goes on, because this one was too slow or has erred in
-    /// the handoff. End this process, since both would serve.
+    /// `ErrorKind::ConnectionRefused`: the process before this one goes on, because this one was too slow. End this process,
+    /// since both would serve.
     ///
     /// # Cancel safety
     ///
@@ -116,12 +116,7 @@ impl Serving {
         let giving = self.0.giving.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(giving) = giving else { return Ok(None) };
         self.0.given.push(Given::End);
-        let given = giving.await.map_err(io::Error::other)?;
-        if given.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::ConnectionRefused) {
-            // The next process has said that it is the main one.
-            announce().await;
-        }
-        given.map(Some)
+        giving.await.map_err(io::Error::other)?.map(Some)
     }
 }
 
@@ -174,7 +169,7 @@ impl ServingInner {
         let mut sockets: Vec<_> = self.listeners.iter().map(|listener| listener.socket.as_fd()).collect();
         sockets.push(self.control.as_fd());
         link.send(&Record::Listeners(names), &sockets).await?;
-        // It may be ready when nobody waits for it any more.
+        // It may be ready when nobody waits for it any more, and what it says may be unreadable.
         let mut refusal = Refusal(Some(&link));
         let ready = {
             // One future, because a record may arrive in parts.
@@ -188,16 +183,17 @@ impl ServingInner {
                 }
             }
         };
-        refusal.0 = None;
-        drop(refusal);
-        match ready? {
+        let (hubs, back) = match ready? {
             Some((Record::Ready(hubs), sockets)) => {
                 let back = sockets.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
-                Ok((link, hubs, Link::from_fd(back)?))
+                (hubs, Link::from_fd(back)?)
             }
-            Some((other, _)) => Err(unexpected(&other)),
-            None => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process ended before it was ready")),
-        }
+            Some((other, _)) => return Err(unexpected(&other)),
+            None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the process ended before it was ready")),
+        };
+        refusal.0 = None;
+        drop(refusal);
+        Ok((link, hubs, back))
     }
 }
 
@@ -227,16 +223,21 @@ async fn give(inner: Arc<ServingInner>, mut successor: Successor) -> io::Result<
     match successor.give_all(&inner).await {
         Ok(moved) => successor.end().await.map(|()| moved),
         Err((error, mut batch)) => {
-            successor.link.refuse(GOES_ON);
+            let Successor { link, back, hubs } = successor;
             // The hubs go on before their readers return.
-            drop(successor);
+            drop((back, hubs));
+            // The next process has said that it is the main one. If that ends, the manager ends this one too.
+            announce().await;
             loop {
                 batch.into_iter().for_each(|leaver| inner.take_back(leaver));
                 match inner.batch().await {
                     Some(next) => batch = next,
-                    None => return Err(error),
+                    None => break,
                 }
             }
+            // Until here the next process serves, if it lives: this one drains.
+            link.refuse(GOES_ON);
+            Err(error)
         }
     }
 }
@@ -296,6 +297,7 @@ impl Successor {
         match self.give_rest().await {
             Ok(()) => self.hubs.finish(),
             Err(error) => {
+                announce().await;
                 self.link.refuse(GOES_ON);
                 return Err(error);
             }

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::adopt::Adoption;
 use crate::calm::CALM;
+use crate::link::NOT_AWAITED;
 use crate::rights;
 
 const HANGS: Duration = Duration::from_secs(60);
@@ -119,6 +120,7 @@ async fn a_process_that_ends_or_errs_before_it_is_ready_changes_nothing() {
     drop(case.greet().await);
     let link = case.greet().await;
     link.send(&hello, &[]).await.unwrap();
+    assert_eq!(link.answer().await.unwrap().0, Record::Refused(NOT_AWAITED.to_owned()), "greeted twice");
     assert!(link.receive().await.is_ok_and(|end| end.is_none()), "greeted twice");
     for _ in 0..100 {
         yield_now().await;
@@ -181,9 +183,13 @@ async fn what_a_process_that_ends_has_not_taken_comes_back() {
             _ => link = None,
         }
         let third = case.give();
+        if let Some(link) = &link {
+            assert_eq!(link.answer().await.unwrap().0, Record::Keeps);
+            let early = timeout(Duration::from_millis(20), link.receive()).await;
+            assert!(early.is_err(), "it serves until this process has drained: {early:?}");
+        }
         case.finish().await.expect_err("the next process has failed");
         if let Some(link) = link {
-            assert_eq!(link.answer().await.unwrap().0, Record::Keeps);
             assert_eq!(link.answer().await.unwrap().0, Record::Refused(GOES_ON.to_owned()));
         }
         let returned = case.returned();
@@ -266,7 +272,7 @@ async fn a_process_for_which_nobody_waits_any_more_is_not_ready() {
     // Its next record is not read.
     successor.abort();
     let error = adoption.begin().await.expect_err("the process before lives");
-    assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::ConnectionRefused, GOES_ON.to_owned()));
+    assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::ConnectionRefused, NOT_AWAITED.to_owned()));
 }
 
 #[tokio::test]
