@@ -33,7 +33,8 @@ pub struct Drained {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stayed {
-    /// The connection is more than its socket: HTTP/2, TLS, a PROXY header, or an upgrade.
+    /// The connection is more than its socket: HTTP/2, TLS, a PROXY header, or an upgrade. Or the body of a request was not
+    /// read, or a response had a framing of its own.
     pub protocol: usize,
     /// A response was in progress that cannot move, or its client read too slowly.
     pub response: usize,

@@ -180,8 +180,9 @@ impl<L, S, A> Server<L, S, A> {
     ///   as those of axum, the hub needs [`past_layers`](crate::sse::HubBuilder::past_layers). Readers in another framing
     ///   and readers that are behind the ring stay.
     ///
-    /// Connections with TLS or HTTP/2, upgrades, streams that are not of this crate, and those of servers without
-    /// [`takeover`](Self::takeover) drain as usual. [`Drained::moved`] counts the connections, and
+    /// Connections with TLS, HTTP/2 or a PROXY header, upgrades, streams that are not of this crate, and those of servers
+    /// without [`takeover`](Self::takeover) drain as usual. So do connections that hyper keeps: the service has not read the
+    /// body of a request, or has framed a response itself. [`Drained::moved`] counts the connections, and
     /// [`Drained::stayed`] the others.
     ///
     /// `take` is called in the task of the connection, and must not block.

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use tokio_util::sync::PollSender;
 
 /// A message of a WebSocket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +44,7 @@ const REPLIES: usize = 16;
 /// The other ends of a [`Client`].
 #[derive(Debug)]
 pub(crate) struct ClientEnds {
-    /// `None` once no more can come.
-    pub(crate) messages: Option<PollSender<Message>>,
+    pub(crate) messages: mpsc::Sender<Message>,
     pub(crate) replies: mpsc::Receiver<Message>,
 }
 
@@ -55,10 +53,7 @@ impl Client {
         // The next message is read from the socket once the service has taken this one.
         let (to_service, messages) = mpsc::channel(1);
         let (sender, replies) = mpsc::channel(REPLIES);
-        (
-            Self { messages, sender: ClientSender(sender) },
-            ClientEnds { messages: Some(PollSender::new(to_service)), replies },
-        )
+        (Self { messages, sender: ClientSender(sender) }, ClientEnds { messages: to_service, replies })
     }
 
     /// Waits for the next message of the client. Returns `None` once no more can come: the client has closed the

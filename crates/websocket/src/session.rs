@@ -11,7 +11,9 @@ use millstream::body::GracefulClose;
 use millstream::server::DrainSignal;
 use millstream::sse::EventBody;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::PollSender;
 use tungstenite::error::{Error, ProtocolError};
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::protocol::{CloseFrame, Message as Received, Role, WebSocketConfig, WebSocketContext};
@@ -44,7 +46,10 @@ pub(crate) struct Session<S> {
     context: WebSocketContext,
     /// Dropped once the WebSocket closes, so that the hub sends nothing behind the close frame.
     events: Option<EventBody>,
-    client: ClientEnds,
+    /// To the service. `None` once no more can come.
+    messages: Option<PollSender<Message>>,
+    /// From the service.
+    replies: mpsc::Receiver<Message>,
     phase: Phase,
     idle: Duration,
     /// When the client has last sent something, or the phase has begun.
@@ -73,8 +78,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             .max_message_size(Some(limits.message))
             .max_frame_size(Some(limits.message.max(CONTROL)));
         let context = WebSocketContext::from_partially_read(early.to_vec(), Role::Server, Some(config));
+        let ClientEnds { messages, replies } = client;
+        // A service that wants no message has dropped the other end.
+        let messages = Some(messages).filter(|messages| !messages.is_closed()).map(PollSender::new);
         let (events, phase, since) = (Some(events), Phase::Open, Instant::now());
-        Self { socket, context, events, client, phase, idle: limits.idle, since, is_asked: false }
+        Self { socket, context, events, messages, replies, phase, idle: limits.idle, since, is_asked: false }
     }
 
     /// Runs the WebSocket to its end, beside `service`, at whose end it is closed.
@@ -178,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 
     /// Sends the next message of the service.
     fn poll_replies(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
-        let Poll::Ready(Some(message)) = self.client.replies.poll_recv(cx) else { return Ok(Poll::Pending) };
+        let Poll::Ready(Some(message)) = self.replies.poll_recv(cx) else { return Ok(Poll::Pending) };
         if self.phase == Phase::Open {
             self.reply(message)?;
         }
@@ -202,14 +210,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 
     /// Reads the next frame of the client.
     fn read(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
-        match self.client.messages.as_mut().map(|messages| messages.poll_reserve(cx)) {
+        match self.messages.as_mut().map(|messages| messages.poll_reserve(cx)) {
             Some(Poll::Pending) => {
                 // The service has to take a message first: the client is not silent.
                 self.begin(Phase::Open);
                 return Ok(Poll::Pending);
             }
             // The service takes no more messages.
-            Some(Poll::Ready(Err(_))) => self.client.messages = None,
+            Some(Poll::Ready(Err(_))) => self.messages = None,
             Some(Poll::Ready(Ok(()))) | None => {}
         }
         let message = match self.context.read(&mut self.socket) {
@@ -233,7 +241,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                 return Ok(Poll::Ready(()));
             }
         };
-        if let Some(messages) = &mut self.client.messages {
+        if let Some(messages) = &mut self.messages {
             // The service may have ended meanwhile.
             let _ = messages.send_item(message);
         }
@@ -252,8 +260,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         if self.phase != Phase::Open {
             return Ok(());
         }
-        self.client.replies.close();
-        while let Ok(message) = self.client.replies.try_recv() {
+        self.replies.close();
+        while let Ok(message) = self.replies.try_recv() {
             self.reply(message)?;
         }
         self.stop(Phase::Closing);
@@ -263,8 +271,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Takes the stream back from the hub and the service.
     fn stop(&mut self, phase: Phase) {
         self.events = None;
-        self.client.messages = None;
-        self.client.replies.close();
+        self.messages = None;
+        self.replies.close();
         self.begin(phase);
     }
 

@@ -80,6 +80,8 @@ pub(super) struct Egress {
     peer_spoke: AtomicBool,
     /// Whether the next write may be the only one of its turn, so that writes can check without the lock.
     expects_single: AtomicBool,
+    /// Whether the socket is not given to another process.
+    stays: AtomicBool,
     /// Whether bytes wait in the socket although it is not ready to read, as far as the runtime's driver knows.
     unread: AtomicBool,
     /// Counts gathered writes, so that the flusher can check for new ones without the lock.
@@ -132,6 +134,7 @@ impl Egress {
             profile: ProfileCell::new(Profile::System),
             peer_spoke: AtomicBool::new(false),
             expects_single: AtomicBool::new(false),
+            stays: AtomicBool::new(false),
             unread: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
@@ -147,6 +150,15 @@ impl Egress {
             egress.set_profile(egress.options.profile);
         }
         Ok(egress)
+    }
+
+    /// Keeps the socket from being given to another process.
+    pub(super) fn stay(&self) {
+        self.stays.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn stays(&self) -> bool {
+        self.stays.load(Ordering::Relaxed)
     }
 
     /// Returns the socket's registration with the runtime's driver, to wait for readability.

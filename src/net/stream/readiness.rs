@@ -99,7 +99,7 @@ impl Stream {
 
     /// As [`duplicate`](Self::duplicate), once written bytes were sent. Fails at once for a stream that stays.
     pub(super) fn poll_duplicate(&self, cx: &mut Context<'_>) -> Poll<io::Result<crate::sys::fd::OwnedFd>> {
-        if self.stays {
+        if self.egress.stays() {
             return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
         }
         ready!(self.egress.poll_drained(cx, Reason::Flushed))?;

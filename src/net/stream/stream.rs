@@ -19,8 +19,6 @@ pub struct Stream {
     /// Bytes that a reader gave back. The lock makes receives exclusive.
     pub(in crate::net) unread: Mutex<Vec<u8>>,
     owed: Option<Arc<Owed>>,
-    /// Whether the socket has no successor.
-    pub(super) stays: bool,
 }
 
 /// A stream that accepts bytes back after they were read.
@@ -78,7 +76,7 @@ impl Stream {
     #[track_caller]
     pub(in crate::net) fn new(socket: OwnedFd, turn: Arc<Turn>, options: impl Into<Arc<Options>>) -> io::Result<Self> {
         let egress = Egress::new(socket, turn, options)?;
-        Ok(Self { egress, unread: Mutex::default(), owed: None, stays: false })
+        Ok(Self { egress, unread: Mutex::default(), owed: None })
     }
 
     /// Receives into `buf`, once; 0 bytes mean the end of the stream.
@@ -292,7 +290,7 @@ macro_rules! stream {
             }
 
             fn stay(&mut self) {
-                self.stream.stays = true;
+                self.stream.egress.stay();
             }
         }
 

@@ -240,10 +240,10 @@ impl ConnState {
             && self.handle.pulse().is_some_and(|pulse| !pulse.waits())
     }
 
-    /// Returns whether hyper may keep the connection up to its end: the body of a request was not read, or it is not known
-    /// which bytes hyper holds.
+    /// Returns whether hyper keeps the connection up to its end: the service does not read the body of the last request, or
+    /// it is not known which bytes hyper holds.
     pub(in crate::server) fn stays_with_hyper(&self) -> bool {
-        self.requests.is_arriving() || !self.handover.is_counted()
+        self.requests.has_unread() || !self.handover.is_counted()
     }
 
     pub(in crate::server) fn abort(&self) {

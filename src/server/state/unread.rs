@@ -123,7 +123,7 @@ impl Unread {
 
     /// Waits until the connection may be read.
     pub(in crate::server) fn poll_open(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.is_open() {
+        if !self.is_closed.load(Ordering::Relaxed) {
             return Poll::Ready(());
         }
         let mut reader = lock(&self.reader);
@@ -139,20 +139,16 @@ impl Unread {
     }
 
     /// Updates the budget for the bytes that the connection holds after `received` bytes, and stops or resumes reading
-    /// the connection.
-    pub(in crate::server) fn bound(&self, received: u64, budget: usize) {
+    /// the connection. It is read while it `owes`: a response of it waits until the client opens a window, and the service
+    /// may wait for the response.
+    pub(in crate::server) fn bound(&self, received: u64, budget: usize, owes: bool) {
         let held = self.held(received);
         lock(&self.charge).set(held);
-        if ALL.load(Ordering::Relaxed) <= budget / PART {
+        if owes || ALL.load(Ordering::Relaxed) <= budget / PART {
             self.open();
         } else if held > 0 && self.close() {
             count(Counter::ReadsPaused, 1);
         }
-    }
-
-    /// Returns whether the connection is read.
-    pub(in crate::server) fn is_open(&self) -> bool {
-        !self.is_closed.load(Ordering::Relaxed)
     }
 
     /// Takes the connection, which is over, out of the budget.

@@ -175,15 +175,14 @@ impl Entry {
             ended: conn_state.has_ended(),
             phase: conn_state.phase(),
             requests,
-            // While the server does not read, it does not see that the client opens a window.
-            owes: conn_state.requests.owes() && unread.is_none_or(Unread::is_open),
+            owes: conn_state.requests.owes(),
             asked: conn_state.requests.asked(),
             passed: conn_state.requests.passed(),
             pulse,
             held,
         };
         if let Some(unread) = unread {
-            unread.bound(pulse.received, limits.budget);
+            unread.bound(pulse.received, limits.budget, facts.owes);
         }
         // Unread bytes in the kernel mean that the client is not silent: under load the task of the connection may read
         // late. This is checked only for a verdict that would end the connection, because it costs a system call. It is

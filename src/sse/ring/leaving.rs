@@ -23,26 +23,26 @@ impl HubShared {
         let mut state = self.state();
         let is_first = state.leaving.is_none();
         let first = state.ring.head();
-        state.leaving.get_or_insert_with(|| Leaving { late: VecDeque::new(), first, is_sealed: false });
+        state.leaving.get_or_insert_with(|| Leaving { late: VecDeque::new(), first });
         is_first
     }
 
     /// Refuses further events.
     pub(in crate::sse) fn seal(&self) {
-        if let Some(leaving) = &mut self.state().leaving {
-            leaving.is_sealed = true;
-        }
+        let state = self.state();
+        self.sealed.store(state.leaving.is_some(), Ordering::Release);
     }
 
     /// Returns whether the hub leaves and refuses further events.
     pub(in crate::sse) fn is_sealed(&self) -> bool {
-        self.state().leaving.as_ref().is_some_and(|leaving| leaving.is_sealed)
+        self.sealed.load(Ordering::Acquire)
     }
 
     /// Goes on: the events since then that the other process has not delivered are delivered here.
     pub(in crate::sse) fn stay(&self) {
         let mut state = self.state();
-        let Some(Leaving { late, first, .. }) = state.leaving.take() else { return };
+        let Some(Leaving { late, first }) = state.leaving.take() else { return };
+        self.sealed.store(false, Ordering::Release);
         for ((bytes, name), number) in late.into_iter().zip(first..) {
             let name = match name {
                 // Events of the other process are before it: it keeps its id, which is not that of its place.

@@ -33,6 +33,8 @@ pub(in crate::sse) struct HubShared {
     /// Whether the floor of the ring is known: with a log, after it has started. Changes under the lock.
     started: AtomicBool,
     closed: AtomicBool,
+    /// Whether the hub leaves and refuses further events. Changes under the lock.
+    pub(super) sealed: AtomicBool,
     /// Whether no further event follows, so that readers end behind the last one.
     pub(super) finished: AtomicBool,
     closing: watch::Sender<bool>,
@@ -75,6 +77,7 @@ impl HubShared {
             head: AtomicU64::new(0),
             started: AtomicBool::new(started),
             closed: AtomicBool::new(false),
+            sealed: AtomicBool::new(false),
             finished: AtomicBool::new(false),
             closing: watch::Sender::new(false),
             groups: Groups::default(),
@@ -128,12 +131,11 @@ impl HubShared {
         let id: Option<Arc<str>> = event.parts().id.map(Arc::from);
         let mut text = event.encode(id.as_ref().map_or(0, |id| id.len()));
         let mut state = self.state();
-        match state.leaving.as_ref().map(|leaving| leaving.is_sealed) {
-            Some(true) => return Err(SendError::Closed),
-            None if self.waits_for_readers() && !state.has_room(&self.config, text.len()) => {
-                return Err(SendError::Full);
-            }
-            _ => {}
+        if self.is_sealed() {
+            return Err(SendError::Closed);
+        }
+        if state.leaving.is_none() && self.waits_for_readers() && !state.has_room(&self.config, text.len()) {
+            return Err(SendError::Full);
         }
         let sent = match &id {
             Some(id) => EventId::given(Arc::clone(id)),

@@ -76,8 +76,6 @@ pub(super) struct Leaving {
     pub(super) late: VecDeque<(Bytes, Name)>,
     /// The number of the first of them.
     pub(super) first: u64,
-    /// Whether no further event is accepted.
-    pub(super) is_sealed: bool,
 }
 
 #[derive(Debug)]
