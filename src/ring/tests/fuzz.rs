@@ -12,6 +12,7 @@ use bytes::Bytes;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
+use super::contents::counted;
 use super::fake::{Act, fake};
 use crate::ops::StepOutcome;
 use crate::ops::program::Program;
@@ -73,31 +74,10 @@ fn plan(choices: &mut Choices<'_>) -> Vec<Planned> {
     (0..steps).map(|number| step(number)).collect()
 }
 
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 31 % 251) as u8).collect()
-}
-
 fn file() -> Arc<File> {
     let file = File::from(rustix::fs::memfd_create(c"fuzz", MemfdFlags::CLOEXEC).expect("a file"));
     file.write_all_at(&vec![b'.'; LEN], 0).expect("room");
     Arc::new(file)
-}
-
-/// Bytes that are counted while they live.
-fn counted(len: usize, alive: &Arc<AtomicUsize>) -> Bytes {
-    struct Counted(Vec<u8>, Arc<AtomicUsize>);
-    impl AsRef<[u8]> for Counted {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-    impl Drop for Counted {
-        fn drop(&mut self) {
-            self.1.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-    alive.fetch_add(1, Ordering::Relaxed);
-    Bytes::from_owner(Counted(pattern(len), Arc::clone(alive)))
 }
 
 fn program(plan: &[Planned], file: &Arc<File>, alive: &Arc<AtomicUsize>) -> Program {

@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
+use super::contents::{counted, pattern};
 use super::fake::{Act, Handle, Sqe, fake};
 use crate::ops::StepOutcome;
 use crate::ops::Target;
@@ -73,26 +74,6 @@ fn finished(running: &mut Running) -> Program {
 
 fn outcomes(program: &Program) -> Vec<StepOutcome> {
     (0..program.len()).map(|step| program.outcome(step)).collect()
-}
-
-fn counted(len: usize, alive: &Arc<AtomicUsize>) -> Bytes {
-    struct Counted(Vec<u8>, Arc<AtomicUsize>);
-    impl AsRef<[u8]> for Counted {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-    impl Drop for Counted {
-        fn drop(&mut self) {
-            self.1.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-    alive.fetch_add(1, Ordering::SeqCst);
-    Bytes::from_owner(Counted(pattern(len), Arc::clone(alive)))
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 31 % 251) as u8).collect()
 }
 
 fn file() -> Arc<File> {
