@@ -7,11 +7,11 @@
 //! metrics with their events, and `serve`; the `stock` example answers the same routes without millstream.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::{io, mem};
 
 use clap::Parser;
 use http::header::{CONTENT_SECURITY_POLICY, HeaderValue};
@@ -129,8 +129,9 @@ async fn live(hub: HubBuilder, log: Option<PathBuf>, handoff: Option<&mut Handof
 async fn run(options: &Options, numbers: &Numbers, app: Arc<App>) -> Result<(), String> {
     let listener = TcpListener::bind(options.listen).await.map_err(elsewhere)?;
     let address = listener.local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
+    let interrupted = cli::interrupted().map_err(|e| e.to_string())?;
     print_banner(options, address, numbers);
-    until_interrupted(listener, app).await.map_err(|e| format!("{address}: {e}"))
+    server(listener, app).drain(interrupted, cli::PATIENCE).await.map_err(|e| format!("{address}: {e}")).map(drop)
 }
 
 /// As [`run`], until another server takes the place of this one.
@@ -140,10 +141,14 @@ async fn run_replaced(mut handoff: Handoff, options: &Options, numbers: &Numbers
     // From here on the signal does not end this process.
     drop(replaced().map_err(|e| e.to_string())?);
     handoff.store_listeners();
+    // A service manager that knows this process may end it.
+    let mut interrupted = cli::interrupted().map_err(|e| e.to_string())?;
     let serving = handoff.ready().await.map_err(|e| format!("--handoff: {e}"))?;
     print_banner(options, address, numbers);
     loop {
-        let (interrupted, successor) = (cli::interrupted().map_err(|e| e.to_string())?, serving.successor());
+        // Also sees a signal that comes while this server drains for one that fails.
+        let next = cli::interrupted().map_err(|e| e.to_string())?;
+        let (interrupted, successor) = (mem::replace(&mut interrupted, next), serving.successor());
         let replaced = replaced().map_err(|e| e.to_string())?;
         let signal = async move {
             tokio::select! {
@@ -194,7 +199,7 @@ fn per_core(
     print_banner(options, address, numbers);
     let served = cores.run(move |_| {
         let (listener, app) = (listeners.take(), app.clone());
-        async move { until_interrupted(listener?, app).await }
+        async move { server(listener?, app).drain(cli::interrupted()?, cli::PATIENCE).await.map(drop) }
     });
     served.wait().map(drop).map_err(|e| format!("{address}: {e}"))
 }
@@ -207,10 +212,6 @@ fn print_banner(options: &Options, address: SocketAddr, numbers: &Numbers) {
     let Options { root, workers, .. } = options;
     println!("http://{address}/ serves {}, workers: {workers}", root.display());
     println!("http://{}/metrics serves the metrics\n{}", numbers.address(), Capabilities::get());
-}
-
-async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<()> {
-    server(listener, app).drain(cli::interrupted()?, cli::PATIENCE).await.map(drop)
 }
 
 fn server<L: Accept>(listener: L, app: Arc<App>) -> Server<L, impl HttpService> {

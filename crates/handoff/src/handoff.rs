@@ -259,7 +259,8 @@ impl Handoff {
     ///
     /// Tells a service manager that this process is ready, and the main one (`READY=1`, `MAINPID=`).
     ///
-    /// Call it when this process can serve, and serve at once.
+    /// Call it when this process can serve, and serve at once. Handle the signals that end it before: from then on the
+    /// manager may send them.
     ///
     /// # Errors
     ///
