@@ -129,9 +129,8 @@ async fn live(hub: HubBuilder, log: Option<PathBuf>, handoff: Option<&mut Handof
 async fn run(options: &Options, numbers: &Numbers, app: Arc<App>) -> Result<(), String> {
     let listener = TcpListener::bind(options.listen).await.map_err(elsewhere)?;
     let address = listener.local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
-    let interrupted = cli::interrupted().map_err(|e| e.to_string())?;
     print_banner(options, address, numbers);
-    server(listener, app).drain(interrupted, cli::PATIENCE).await.map_err(|e| format!("{address}: {e}")).map(drop)
+    until_interrupted(listener, app).await.map_err(|e| format!("{address}: {e}"))
 }
 
 /// As [`run`], until another server takes the place of this one.
@@ -199,7 +198,7 @@ fn per_core(
     print_banner(options, address, numbers);
     let served = cores.run(move |_| {
         let (listener, app) = (listeners.take(), app.clone());
-        async move { server(listener?, app).drain(cli::interrupted()?, cli::PATIENCE).await.map(drop) }
+        async move { until_interrupted(listener?, app).await }
     });
     served.wait().map(drop).map_err(|e| format!("{address}: {e}"))
 }
@@ -212,6 +211,10 @@ fn print_banner(options: &Options, address: SocketAddr, numbers: &Numbers) {
     let Options { root, workers, .. } = options;
     println!("http://{address}/ serves {}, workers: {workers}", root.display());
     println!("http://{}/metrics serves the metrics\n{}", numbers.address(), Capabilities::get());
+}
+
+async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<()> {
+    server(listener, app).drain(cli::interrupted()?, cli::PATIENCE).await.map(drop)
 }
 
 fn server<L: Accept>(listener: L, app: Arc<App>) -> Server<L, impl HttpService> {
