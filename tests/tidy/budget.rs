@@ -3,15 +3,15 @@
 /// Code lines of each package: no files of tests, no comments, no blank lines. A change that needs more raises the number
 /// in the same commit and says why.
 pub(crate) const LINES: &[(&str, usize)] = &[
-    ("src", 39_530),
+    ("src", 39_556),
     ("crates/frames/src", 938),
     ("crates/handoff/src", 1_724),
     ("crates/layers/src", 2_175),
-    ("crates/proxy/src", 3_359),
+    ("crates/proxy/src", 3_376),
     ("crates/proxy-protocol/src", 778),
-    ("crates/redis/src", 1_951),
+    ("crates/redis/src", 1_969),
     ("crates/resumable/src", 2_341),
-    ("crates/topics/src", 1_607),
+    ("crates/topics/src", 1_608),
     ("crates/websocket/src", 659),
 ];
 

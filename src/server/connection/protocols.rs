@@ -28,6 +28,8 @@ pub(in crate::server) struct Protocols {
     pub(in crate::server) two: http2::Builder<TokioExecutor>,
     /// Whether pending bodies of HTTP/1 are taken over from hyper.
     pub(in crate::server) takes_over: bool,
+    /// Bytes of request bodies that hyper holds for a connection of HTTP/2, at most.
+    pub(in crate::server) window: usize,
 }
 
 impl Protocols {
@@ -70,6 +72,9 @@ impl Protocols {
         }
         // The options of a hook may change how hyper frames a body.
         let takes_over = takeover && hooks.one.is_none() && !is_disabled("takeover");
-        Self { one, two, takes_over }
+        // A hook may change it, and an adaptive one grows.
+        let is_known = !limits.adaptive_window && hooks.two.is_none();
+        let window = if is_known { limits.connection_window as usize } else { usize::MAX };
+        Self { one, two, takes_over, window }
     }
 }

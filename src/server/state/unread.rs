@@ -1,8 +1,8 @@
 //! HTTP/2: bytes of request bodies that were received, and that no service has read.
 //!
 //! hyper holds these bytes within its windows, and does not report their number. An upper bound is computed here: the
-//! bytes received since the last moment when all bodies of the connection were read as far as they had arrived, less
-//! the bytes read from bodies since then. While the sum over all connections exceeds its part of the budget,
+//! bytes received since the last moment when all bodies of the connection were read as far as they had arrived, or since
+//! the last check without bodies, less the bytes read from bodies since then, and at most the window of the connection. While the sum over all connections exceeds its part of the budget,
 //! connections that hold such bytes are not read.
 
 use std::sync::atomic::AtomicUsize;
@@ -28,7 +28,8 @@ pub(in crate::server) struct Unread {
     bodies: AtomicU64,
     /// Bytes of bodies that were read.
     read: AtomicU64,
-    /// Bytes received less bytes read when all bodies were last read.
+    /// Bytes received less bytes read when all bodies were last read, or at the last check without bodies: heads and other
+    /// frames count as received, too.
     base: AtomicI64,
     is_closed: AtomicBool,
     /// Waits to read the connection.
@@ -138,11 +139,14 @@ impl Unread {
         received.wrapping_sub(self.read.load(Ordering::Relaxed)) as i64
     }
 
-    /// Updates the budget for the bytes that the connection holds after `received` bytes, and stops or resumes reading
-    /// the connection. It is read while it `owes`: a response of it waits until the client opens a window, and the service
+    /// Updates the budget for the bytes that the connection holds after `received` bytes, `window` at most, and stops or
+    /// resumes reading the connection. It is read while it `owes`: a response of it waits until the client opens a window, and the service
     /// may wait for the response.
-    pub(in crate::server) fn bound(&self, received: u64, budget: usize, owes: bool) {
-        let held = self.held(received);
+    pub(in crate::server) fn bound(&self, received: u64, window: usize, budget: usize, owes: bool) {
+        if !self.has_bodies() {
+            self.base.store(self.difference(received), Ordering::Relaxed);
+        }
+        let held = self.held(received).min(window);
         lock(&self.charge).set(held);
         if owes || ALL.load(Ordering::Relaxed) <= budget / PART {
             self.open();

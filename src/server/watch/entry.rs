@@ -148,9 +148,11 @@ impl Entry {
         limits.keep_alive.saturating_sub(self.seen.quiet(now)).min(age) > REST
     }
 
+    /// For HTTP/2, hyper holds `window` bytes of request bodies at most.
+    ///
     /// Returns whether the connection was asked to hibernate, or has come to rest during a response, which the server has
     /// taken over from hyper then.
-    pub(super) fn check_limits(&mut self, limits: &Limits, stage: Stage, tick: Duration) -> bool {
+    pub(super) fn check_limits(&mut self, limits: &Limits, window: usize, stage: Stage, tick: Duration) -> bool {
         let now = Instant::now();
         // Read before the bytes, so that these include all bytes of the requests. Otherwise the bytes of a request that
         // begins and ends meanwhile would begin a further head.
@@ -182,7 +184,7 @@ impl Entry {
             held,
         };
         if let Some(unread) = unread {
-            unread.bound(pulse.received, limits.budget, facts.owes);
+            unread.bound(pulse.received, window, limits.budget, facts.owes);
         }
         // Unread bytes in the kernel mean that the client is not silent: under load the task of the connection may read
         // late. This is checked only for a verdict that would end the connection, because it costs a system call. It is

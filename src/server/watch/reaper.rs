@@ -195,7 +195,7 @@ pub(in crate::server) async fn reaper(shared: Arc<ServerShared>) -> Drained {
                 trim.rested(1);
                 continue;
             }
-            if entry.check_limits(&shared.limits, stage, tick) {
+            if entry.check_limits(&shared.limits, shared.protocols.window, stage, tick) {
                 trim.rested(1);
             }
             at += 1;

@@ -34,6 +34,26 @@ fn bytes_count_from_their_arrival_until_they_are_read() {
 }
 
 #[test]
+fn requests_without_bodies_are_no_unread_bytes() {
+    const WINDOW: usize = 4 * MUCH as usize;
+    let unread = Unread::default();
+    unread.bound(100 * MUCH, WINDOW, usize::MAX, false);
+    let mut part = unread.begin();
+    assert_eq!(unread.held(101 * MUCH), MUCH as usize - FREE, "what came before the body");
+    unread.catch_up(&mut part, || 101 * MUCH);
+    let other = unread.begin();
+    assert_eq!(
+        unread.held(104 * MUCH),
+        3 * MUCH as usize - FREE,
+        "the bytes of a body may come before its head is seen"
+    );
+    unread.bound(250 * MUCH, WINDOW, usize::MAX, false);
+    assert_eq!(lock(&unread.charge).bytes(), WINDOW, "hyper holds no more than its window");
+    unread.end(part, || 250 * MUCH);
+    unread.end(other, || 250 * MUCH);
+}
+
+#[test]
 fn a_body_that_is_read_does_not_hide_one_that_is_not() {
     let unread = Unread::default();
     let (mut one, mut two) = (unread.begin(), unread.begin());

@@ -65,7 +65,7 @@ impl<S> Case<S> {
     /// Returns the phase after a check, `after` the one before.
     async fn phase(&mut self, after: Duration) -> ShutdownPhase {
         tokio::time::advance(after).await;
-        self.entry.check_limits(&self.limits, self.stage, TICK);
+        self.entry.check_limits(&self.limits, usize::MAX, self.stage, TICK);
         self.conn_state.phase()
     }
 }
