@@ -223,6 +223,34 @@ fn a_framing_that_panics_ends_the_streams_of_its_readers_only() {
     });
 }
 
+/// The state of the hub, for each event.
+#[derive(Debug)]
+struct Asks(Hub);
+
+impl Framing for Asks {
+    fn content_type(&self) -> HeaderValue {
+        HeaderValue::from_static("text/plain")
+    }
+
+    fn frame(&self, _: EventParts<'_>, to: &mut Vec<u8>) {
+        let Self(hub) = self;
+        to.extend(format!("{} of {hub:?}\n", hub.stats().direct).bytes());
+    }
+}
+
+#[test]
+fn a_framing_may_ask_its_hub_for_its_state() {
+    on_both(async || {
+        let hub = Hub::new();
+        let addr = served(&hub, vec![hub.framed(Asks(hub.clone()))]).await;
+        let mut reader = Reader::connect(addr, "/0", false, None).await;
+        until(&hub, |stats| stats.direct == 1).await;
+        send(&hub, 0);
+        timeout(HANGS, reader.until("1 of Hub")).await.expect("a frame in time");
+        hub.close();
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_framing_is_told_why_a_stream_ends() {
     let builder = || Hub::builder().replay(2).queue(2).retry(Duration::from_secs(2)).max_age(Duration::from_secs(60));

@@ -8,6 +8,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::Waker;
 
 use bytes::Bytes;
@@ -91,11 +92,16 @@ struct Panicked {
 
 /// The sinks of a group of readers.
 #[derive(Default)]
-pub(super) struct SinkList(Mutex<Sinks>);
+pub(super) struct SinkList {
+    sinks: Mutex<Sinks>,
+    /// Number of the sinks of all lists of the hub, for statistics.
+    all: Arc<AtomicUsize>,
+}
 
 impl SinkList {
-    pub(in crate::sse) fn len(&self) -> usize {
-        lock(&self.0).len()
+    /// Creates a list whose sinks count for `all`.
+    pub(super) fn new(all: &Arc<AtomicUsize>) -> Self {
+        Self { sinks: Mutex::default(), all: Arc::clone(all) }
     }
 
     /// Adds a sink, unless it has something to send. Sets `waits`, as a waiting reader does.
@@ -105,16 +111,18 @@ impl SinkList {
         waker: &Waker,
         waits: &AtomicBool,
     ) -> Result<Attached, Box<dyn ReaderSink>> {
-        let mut sinks = lock(&self.0);
+        let mut sinks = lock(&self.sinks);
         // Set before the sink looks for news.
         waits.swap(true, Ordering::AcqRel);
         let place = sinks.enter(sink, waker)?;
+        self.all.fetch_add(1, Ordering::Relaxed);
         Ok(Attached { list: Arc::clone(self), place: Some(place) })
     }
 
     /// Sends `what` to all sinks, in steps between which other tasks run. Sets `waits`.
     pub(super) async fn send(&self, what: News, waits: &AtomicBool, turn: &mut Turn) {
-        if self.len() == 0 {
+        // Waits for a sink that is entering and has not seen the news.
+        if lock(&self.sinks).len() == 0 {
             return;
         }
         turn.go_on().await;
@@ -122,7 +130,7 @@ impl SinkList {
         waits.swap(true, Ordering::AcqRel);
         let (mut frames, mut next) = (Frames::default(), Some(0));
         while let Some(from) = next {
-            let (rest, back) = lock(&self.0).send(what, from, turn, &mut frames);
+            let (rest, back) = lock(&self.sinks).send(what, from, turn, &mut frames);
             // Without the lock, because a waker may run any code.
             back.into_iter().for_each(wake);
             frames.notify();
@@ -135,12 +143,12 @@ impl SinkList {
 
     /// Advances the tick that is used to find silent readers.
     pub(super) fn tick(&self) {
-        lock(&self.0).tick += 1;
+        lock(&self.sinks).tick += 1;
     }
 
     /// Returns all sinks to their tasks, because no pass follows.
     pub(super) fn give_back(&self) {
-        let back: Vec<Waker> = lock(&self.0).places.iter_mut().filter_map(|place| place.waker.take()).collect();
+        let back: Vec<Waker> = lock(&self.sinks).places.iter_mut().filter_map(|place| place.waker.take()).collect();
         back.into_iter().for_each(wake);
     }
 }
@@ -156,7 +164,7 @@ pub(in crate::sse) struct Attached {
 impl Attached {
     /// Returns whether the sink has to return to its task.
     pub(in crate::sse) fn has_returned(&self) -> bool {
-        self.place.is_none_or(|place| lock(&self.list.0).has_returned(place))
+        self.place.is_none_or(|place| lock(&self.list.sinks).has_returned(place))
     }
 
     /// Takes the sink back. Goes on with its panic, if it had one.
@@ -168,7 +176,9 @@ impl Attached {
     }
 
     fn leave(&mut self) -> (Option<Box<dyn ReaderSink>>, Option<Panicked>) {
-        self.place.take().map_or((None, None), |place| lock(&self.list.0).leave(place))
+        let Some(place) = self.place.take() else { return (None, None) };
+        self.list.all.fetch_sub(1, Ordering::Relaxed);
+        lock(&self.list.sinks).leave(place)
     }
 }
 
@@ -181,7 +191,7 @@ impl Drop for Attached {
 
 impl fmt::Debug for SinkList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SinkList").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("SinkList").finish_non_exhaustive()
     }
 }
 

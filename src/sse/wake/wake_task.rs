@@ -23,12 +23,11 @@
 //!    locks, that of the wake task first.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
+use std::{fmt, mem};
 
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
@@ -67,20 +66,15 @@ struct Readers {
 
 impl Group {
     /// Creates a group of the readers that this runtime polls, or of those outside of all runtimes.
-    pub(in crate::sse) fn new(runtime: Option<Id>, shard: usize, beat: Beat) -> Arc<Self> {
+    pub(super) fn new(runtime: Option<Id>, shard: usize, beat: Beat, sinks: SinkList) -> Arc<Self> {
         let wake_task = runtime.map(|runtime| WakeTask::of(runtime, shard, beat));
-        let (waits, readers, sinks) = (AtomicBool::default(), Mutex::default(), Arc::default());
+        let (waits, readers, sinks) = (AtomicBool::default(), Mutex::default(), Arc::new(sinks));
         Arc::new(Self { wake_task, beat, waits, readers, sinks })
     }
 
     /// Returns the number of readers.
     pub(in crate::sse) fn len(&self) -> usize {
         lock(&self.readers).list.len()
-    }
-
-    /// Returns the number of readers that the wake task writes to.
-    pub(in crate::sse) fn sinks(&self) -> usize {
-        self.sinks.len()
     }
 
     pub(in crate::sse) fn join(self: &Arc<Self>, age: Option<Duration>) -> Member {
@@ -328,23 +322,25 @@ impl Round {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
+        // Longer than a round: hubs that always have news leave other tasks their time.
+        let (mut turn, mut was_tick) = (Turn::default(), false);
         while !self.ended {
             let mut notify = pin!(wake_task.notify.notified());
-            let event = std::future::poll_fn(|cx| {
-                if notify.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(true);
-                }
-                ticks.as_mut().map_or(Poll::Pending, |ticks| ticks.poll_tick(cx).map(|_| false))
+            // A tick goes first, and behind it news: neither waits until there are none of the other.
+            let event = std::future::poll_fn(|cx| match was_tick && notify.as_mut().poll(cx).is_ready() {
+                true => Poll::Ready(false),
+                false if ticks.as_mut().is_some_and(|ticks| ticks.poll_tick(cx).is_ready()) => Poll::Ready(true),
+                false => notify.as_mut().poll(cx).map(|()| false),
             });
-            let (groups, what) = match event.await {
-                true => (self.take_news(), News::Events),
-                false => (self.tick(), News::Tick { silence: wake_task.beat.silence, now: Instant::now() }),
+            was_tick = event.await;
+            let (groups, what) = match was_tick {
+                true => (self.tick(), News::Tick { silence: wake_task.beat.silence, now: Instant::now() }),
+                false => (self.take_news(), News::Events),
             };
             // All before the first yield, after which the task may end early.
             if let News::Events = what {
                 groups.iter().for_each(|group| group.wake_all());
             }
-            let mut turn = Turn::default();
             for group in groups {
                 group.sinks.send(what, &group.waits, &mut turn).await;
             }

@@ -29,7 +29,7 @@ impl Hub {
 #[test]
 fn a_reader_sees_an_event_or_is_woken() {
     loom::model(|| {
-        let (hub, group) = (Arc::<Hub>::default(), Group::new(None, 0, Beat::new(None, None)));
+        let (hub, group) = (Arc::<Hub>::default(), Group::new(None, 0, Beat::new(None, None), SinkList::default()));
         let mut member = group.join(None);
         let sender = thread::spawn({
             let (hub, group) = (Arc::clone(&hub), Arc::clone(&group));
