@@ -24,7 +24,6 @@ pub(crate) mod port;
 pub(crate) mod slots;
 
 mod fill;
-mod guarded;
 mod queue;
 mod room;
 

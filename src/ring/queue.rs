@@ -9,13 +9,13 @@ use std::task::Waker;
 use rustix::io::Errno;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::guarded::guarded;
 use super::key::{About, Key, STEPS_MAX};
 use super::port::{Port, Ring, leak};
 use super::room::Room;
 use super::slots::{Ended, Slots};
 use crate::counters::{Counter, count, log};
 use crate::ops::program::{Need, Program, ProgramVerdict};
+use crate::sync::guarded;
 use crate::sys::uring::Completion;
 
 /// Reason of a ring that was closed by the end of its runtime.
@@ -52,6 +52,8 @@ pub(super) struct After {
     #[expect(clippy::vec_box, reason = "programs are already boxed; unboxing them would only copy")]
     pub(super) drop: Vec<Box<Program>>,
     permits: Vec<OwnedSemaphorePermit>,
+    /// Reason why the ring was closed, to be reported.
+    closed: Option<String>,
 }
 
 impl After {
@@ -65,10 +67,12 @@ impl After {
 
     /// Wakes the tasks and drops the values. Each may run code of users. A panic of one must not prevent the others.
     pub(super) fn run(self) {
-        let Self { wake, drop: programs, permits } = self;
-        wake.into_iter().for_each(|waker| guarded(|| waker.wake()));
-        programs.into_iter().for_each(|program| guarded(|| drop(program)));
-        permits.into_iter().for_each(|permit| guarded(|| drop(permit)));
+        let Self { wake, drop: programs, permits, closed } = self;
+        // A subscriber may ask for the state of the driver.
+        closed.map(|reason| guarded(|| log::ring_closed(&reason)));
+        wake.into_iter().for_each(|waker| _ = guarded(|| waker.wake()));
+        programs.into_iter().for_each(|program| _ = guarded(|| drop(program)));
+        permits.into_iter().for_each(|permit| _ = guarded(|| drop(permit)));
     }
 }
 
@@ -203,9 +207,7 @@ impl Queue {
     pub(super) fn close(&mut self, ring: &mut Ring, reason: String, after: &mut After) {
         if self.closed.is_none() {
             count(Counter::RingsClosed, 1);
-            if reason != ENDED {
-                log::ring_closed(&reason);
-            }
+            after.closed = Some(reason.clone()).filter(|reason| reason != ENDED);
             self.closed = Some(reason);
         }
         self.cancels.clear();

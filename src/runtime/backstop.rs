@@ -23,9 +23,10 @@ use std::sync::{Arc, MutexGuard, OnceLock, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use super::dirty::{DirtyRef, Suspect, Work, guarded};
+use super::dirty::{DirtyRef, Suspect, Work};
 use super::turns::{Shard, Turn};
 use crate::counters::{Counter, count};
+use crate::sync::guarded;
 use crate::sys;
 
 /// Time from arming to the first check, and the minimum delay of a late flusher.
@@ -215,7 +216,7 @@ fn check_shard(shard: &Shard, now: Instant, activity: impl Fn() -> Activity, fou
 
 /// Returns whether a stream is late: its gather limit and the flusher's interval have passed.
 fn is_late(waited: Duration, limit: Duration, slack: Duration) -> bool {
-    waited >= limit.max(TICK) + slack
+    waited >= limit.max(TICK).saturating_add(slack)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Dirty streams: streams with bytes that wait for the end of a turn.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -18,12 +17,6 @@ pub(crate) trait Flush: Send + Sync {
 
     /// Sends waiting bytes as far as possible. Never blocks.
     fn flush(self: Arc<Self>);
-}
-
-/// Runs code of a stream, which wakes tasks and drops memory of users. Their panics must not end the calling task or
-/// thread, which serves other streams too. Returns `None` after a panic.
-pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
 /// A reference to a dirty stream.

@@ -32,12 +32,13 @@ use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
 use super::backstop;
-use super::dirty::{Dirty, DirtyRef, Flush, guarded};
+use super::dirty::{Dirty, DirtyRef, Flush};
 use super::reactor::{CompletionEvent, Reactor};
 use super::setup::{DriverBuilder, DriverInfo};
 use super::turns::{Flusher, Shard, ShardState, Turn};
 use crate::counters::log;
 use crate::ring::driver::RingDriver;
+use crate::sync::guarded;
 use crate::sys::thread;
 
 /// Maximum number of streams flushed before other tasks get a chance to run.

@@ -221,7 +221,7 @@ impl Limits {
     }
 
     /// HTTP/2: sets the time without a received byte after which a PING is sent: 60 s. This detects a dead peer of a
-    /// silent stream, even behind a proxy.
+    /// silent stream, even behind a proxy. Zero sends none.
     pub fn http2_ping_interval(mut self, interval: Duration) -> Self {
         self.ping_interval = interval;
         self

@@ -112,6 +112,10 @@ use crate::server::tls::Tls;
 /// ends its connection or, over HTTP/2, its stream; a panic in `call` itself, not in the returned future, always ends
 /// the connection.
 ///
+/// # Panics
+///
+/// The future panics outside a tokio runtime with I/O and time enabled.
+///
 /// # Cancel safety
 ///
 /// Dropping the future closes the listener at once. Open connections are finished by their own tasks, within limits.
@@ -208,7 +212,8 @@ impl<L, S, A> Server<L, S, A> {
     }
 
     /// Calls `hook` for each new connection, with the extensions that each of its requests will have, the connection,
-    /// and its address.
+    /// and its address. The hook runs in the task that accepts connections, and must not block. A panic of it closes the
+    /// connection.
     pub fn on_connection(mut self, hook: impl Fn(&mut Extensions, &Connection, &A) + Send + Sync + 'static) -> Self {
         self.settings.on_connection = Some(Arc::new(hook));
         self

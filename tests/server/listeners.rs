@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -206,6 +206,49 @@ fn a_hook_adds_to_the_extensions_of_its_connection_only() {
             }
         }
     });
+}
+
+#[test]
+fn a_hook_that_panics_ends_its_connection_only() {
+    on_both(|| async {
+        let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let service = tower::service_fn(async |_: Request<RequestBody>| {
+            Ok::<Answer, Infallible>(Response::new(boxed(Empty::<Bytes>::new())))
+        });
+        let calls = AtomicUsize::new(0);
+        let server = serve(listener, service).on_connection(move |_, _, _| {
+            assert_ne!(calls.fetch_add(1, Ordering::Relaxed), 0, "the hook of a test panics");
+        });
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let served = tokio::spawn(server.limits(Limits::default().connections(1)).drain(stopped, HANGS));
+        assert_eq!(Raw::connect(addr).await.drain().await, b"");
+        let mut client = Raw::connect(addr).await;
+        assert_eq!(client.get("/").await.0, 200, "the place of the first one is free");
+        drop((client, stop));
+        let drained = served.await.unwrap().unwrap();
+        assert_eq!(drained.aborted, 0, "{drained:?}");
+    });
+}
+
+#[test]
+fn a_runtime_without_timers_is_refused() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let listener = millstream::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let service = tower::service_fn(async |_: Request<RequestBody>| {
+                Ok::<Answer, Infallible>(Response::new(boxed(Empty::<Bytes>::new())))
+            });
+            // Without the panic the server accepts, and no limit holds.
+            tokio::select! {
+                biased;
+                served = serve(listener, service).into_future() => drop(served),
+                () = tokio::task::yield_now() => {}
+            }
+        });
+    }));
+    assert!(served.is_err());
 }
 
 #[test]

@@ -24,10 +24,10 @@ impl Egress {
         self.failed.store(true, Ordering::Relaxed);
         state.lose(&self.writer.meter);
         if matches!(failure, SendFailure::Torn) {
-            count(Counter::TornFiles, 1);
-            log::file_torn();
             // The reset tells the peer that the message is incomplete, and wakes a reading task.
             socket::reset(self.as_fd());
+            count(Counter::TornFiles, 1);
+            log::file_torn();
         }
     }
 

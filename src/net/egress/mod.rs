@@ -22,7 +22,6 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker, ready};
@@ -40,6 +39,7 @@ use super::resumed::Resumed;
 use super::send_strategy::{SendStrategy, StrategySwitch};
 use super::stats::{KernelStats, Reason, Record, StreamStats};
 use crate::runtime::{DirtyRef, Flush, Turn};
+use crate::sync::guarded;
 use crate::sys::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::sys::watch::Watched;
 use reader_waker::ReaderWaker;
@@ -280,7 +280,7 @@ impl Drop for Egress {
         }
         if let Some(on_close) = &self.options.on_close {
             // The hook may run inside a flush of many streams, which its panic must not end.
-            let _ = std::panic::catch_unwind(AssertUnwindSafe(|| on_close.0(&numbers)));
+            guarded(|| on_close.0(&numbers));
         }
     }
 }

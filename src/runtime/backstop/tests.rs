@@ -12,6 +12,7 @@ fn late_is_later_than_limit_and_turns() {
     assert!(!is_late(ms(5), ms(1), ms(5)));
     assert!(is_late(ms(6), ms(1), ms(5)));
     assert!(!is_late(ms(59_999), ms(60_000), ms(0)));
+    assert!(!is_late(ms(59_999), Duration::MAX, ms(1)), "no limit at all");
 }
 
 struct Notifier(mpsc::Sender<thread::ThreadId>);

@@ -26,6 +26,7 @@ use crate::server::state::{ConnState, Peer};
 #[cfg(tls)]
 use crate::server::tls::{Tls, Watching};
 use crate::server::watch::{ServerShared, reaper};
+use crate::sync::guarded;
 
 /// Maximum number of connections accepted after the signal to drain: more than can be waiting.
 const WAITING: usize = 1 << 16;
@@ -48,6 +49,8 @@ impl<L: Accept, S> Drop for AcceptLoop<L, S> {
 
 impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
     pub(in crate::server) fn start(listener: L, service: S, mut settings: Settings<L::Addr>) -> Self {
+        // Panics here, and not in the reaper, if the runtime has no timers.
+        drop(tokio::time::sleep(Duration::ZERO));
         let limits = std::mem::take(&mut settings.limits);
         // Only reading detects that these clients leave. Over TLS they end their side by `close_notify`.
         let must_read = !L::Stream::SEES_LEAVING || settings.is_tls();
@@ -76,6 +79,8 @@ impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
         loop {
             let (stream, addr) = self.listener.accept().await?;
             self.begin(stream, addr);
+            // For listeners that are always ready: the signal to drain and the connections have their turn, too.
+            tokio::task::coop::consume_budget().await;
         }
     }
 
@@ -128,15 +133,9 @@ impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
             conn_state.requests.begin();
             conn_state.requests.end();
         }
-        let mut adapter = Adapter::new(self.service.clone(), Arc::clone(&conn_state));
         let (running, protocols) = (shared.enter(&conn_state), Arc::clone(&shared.protocols));
-        let span = Span::connection(handle.id(), &addr);
-        if let Some(hook) = &self.settings.on_connection {
-            identify(&addr, &conn_state, adapter.extensions_mut());
-            hook(adapter.extensions_mut(), &Connection::accepted(&conn_state), &addr);
-        } else {
-            adapter.identify = Some(Box::new(move |conn_state, extensions| identify(&addr, conn_state, extensions)));
-        }
+        // A panic ends this connection and not the server.
+        let Some((adapter, span)) = guarded(|| self.adapt(&conn_state, addr)) else { return };
         #[cfg(tls)]
         let first = match self.settings.tls.clone() {
             Some(tls) => secure(tls, protocols, stream, adapter),
@@ -145,6 +144,19 @@ impl<L: Accept, S: HttpService> AcceptLoop<L, S> {
         #[cfg(not(tls))]
         let first = connection(protocols, stream, adapter);
         tokio::spawn(Run { step: first, held: Box::new((span, running)) });
+    }
+
+    /// Calls the code of users that a connection begins with.
+    fn adapt(&self, conn_state: &Arc<ConnState>, addr: L::Addr) -> (Adapter<S>, Span) {
+        let mut adapter = Adapter::new(self.service.clone(), Arc::clone(conn_state));
+        let span = Span::connection(conn_state.handle.id(), &addr);
+        if let Some(hook) = &self.settings.on_connection {
+            identify(&addr, conn_state, adapter.extensions_mut());
+            hook(adapter.extensions_mut(), &Connection::accepted(conn_state), &addr);
+        } else {
+            adapter.identify = Some(Box::new(move |conn_state, extensions| identify(&addr, conn_state, extensions)));
+        }
+        (adapter, span)
     }
 
     pub(in crate::server) async fn drain(mut self, deadline: Duration) -> io::Result<Drained> {

@@ -58,7 +58,7 @@ impl Protocols {
             .initial_connection_window_size(limits.connection_window);
         let (interval, timeout) = (limits.ping_interval, limits.ping_timeout);
         // hyper adds the interval to the current time, which must not overflow.
-        if interval < YEAR {
+        if !interval.is_zero() && interval < YEAR {
             two.keep_alive_interval(interval).keep_alive_timeout(timeout.min(YEAR));
         }
         if limits.adaptive_window {

@@ -1,7 +1,6 @@
 //! State that a connection shares with the reaper, and the reaper's instructions to it.
 
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
@@ -18,7 +17,7 @@ use crate::body::GracefulClose;
 use crate::net::Handle;
 use crate::server::limits::Limits;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, MutexGuard, guarded, lock};
 
 #[derive(Debug)]
 pub(in crate::server) struct ConnState {
@@ -362,7 +361,7 @@ impl ConnState {
         // Not under the lock: ending a response may drop it.
         for ending in called {
             // A panic must not keep the other endings from being called, nor the limits from being enforced.
-            let _ = catch_unwind(AssertUnwindSafe(|| ending.end()));
+            guarded(move || ending.end());
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, guarded, lock};
 
 #[derive(Debug, Default)]
 pub(in crate::server) struct Wait {
@@ -69,7 +69,8 @@ impl Wait {
                     state.late = true;
                     let waker = state.waker.clone();
                     drop(state);
-                    waker.inspect(Waker::wake_by_ref);
+                    // The reaper calls it, on which all connections depend.
+                    guarded(move || waker.map(Waker::wake));
                 }
             }
             _ => state.window = Some((now, state.bytes)),

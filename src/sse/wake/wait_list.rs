@@ -1,12 +1,13 @@
 //! The readers of a hub in one runtime, and which of them wait.
 
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
+
+use crate::sync::guarded;
 
 /// Calls a waker. A panic, which was already reported, must not affect the other readers.
 pub(in crate::sse) fn wake(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    guarded(|| waker.wake());
 }
 
 #[derive(Debug)]

@@ -38,6 +38,20 @@ fn bytes_that_came_before_the_service_was_polled_are_in_time() {
 }
 
 #[test]
+fn a_waker_that_panics_is_the_waiting_services_own_concern() {
+    struct Panics;
+    impl std::task::Wake for Panics {
+        fn wake(self: std::sync::Arc<Self>) {
+            panic!("the waker of a test");
+        }
+    }
+    let (wait, now) = waiting(1);
+    assert!(!wait.pends(&Waker::from(std::sync::Arc::new(Panics))));
+    wait.check_window(now + LIMIT, LIMIT, || false);
+    assert!(wait.pends(Waker::noop()), "the client is late");
+}
+
+#[test]
 fn bytes_that_the_server_has_not_read_are_in_time() {
     let (wait, now) = waiting(100);
     wait.check_window(now + LIMIT * 10, LIMIT, || true);
