@@ -124,11 +124,13 @@ impl Between {
         while written < n {
             moved.calls += 1;
             let rest = &piece.as_ref()[written..];
-            match call::write_blocking(self.to.0.as_fd(), rest, self.to.1 + written as u64)? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                n => written += n,
+            match call::write_blocking(self.to.0.as_fd(), rest, self.to.1 + written as u64) {
+                // What was written counts. The next step returns the error.
+                Ok(0) | Err(_) if written > 0 => break,
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                accepted => written += accepted?,
             }
         }
-        Ok(n as u64)
+        Ok(written as u64)
     }
 }

@@ -139,6 +139,11 @@ impl Program {
         self.steps[step].outcome.unwrap_or(StepOutcome::Skipped)
     }
 
+    /// Returns the bytes that a step has moved.
+    pub(crate) fn moved(&self, step: usize) -> u64 {
+        self.steps[step].op.bytes()
+    }
+
     pub(crate) fn take<T: Operation>(&mut self, step: usize) -> T {
         let op = std::mem::replace(&mut self.steps[step].op, Box::new(super::rw::Nop));
         let op: Box<dyn Any> = op;

@@ -61,7 +61,10 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
         match driver.submit(program) {
             Ok(future) => match future.await {
                 Ended::Finished(program) => return Ok(program),
-                Ended::Fallback(rest, step) => (program, refused) = (rest, step),
+                Ended::Fallback(rest, step) => {
+                    refused = step.map(|step| (step, rest.moved(step)));
+                    program = rest;
+                }
                 Ended::Lost => return Err(io::Error::other("the kernel lost the completion of an operation")),
             },
             Err((rest, _)) => program = rest,
@@ -80,9 +83,15 @@ pub(crate) async fn run(mut program: Box<Program>, alone: Alone) -> io::Result<B
         Ok(program)
     })?;
     let program = program.await?;
-    if let (Some(driver), Some(step)) = (driver, refused) {
-        // If the plain call succeeds, the ring does not support the operation. Otherwise the arguments were invalid.
-        if matches!(program.outcome(step), StepOutcome::Done(_) | StepOutcome::Short(_)) {
+    if let (Some(driver), Some((step, moved))) = (driver, refused) {
+        // If the plain call succeeds, the ring does not support the operation. Otherwise the arguments were invalid, or the
+        // file is shorter than it says, such as those of sysfs.
+        let goes_on = match program.outcome(step) {
+            StepOutcome::Done(_) => true,
+            StepOutcome::Short(bytes) => bytes > moved,
+            _ => false,
+        };
+        if goes_on {
             driver.demote(&program, step);
         }
     }

@@ -62,6 +62,28 @@ fn a_failed_sync_ends_the_log_and_is_not_repeated() {
     );
 }
 
+/// The second sync succeeds and writes nothing: the kernel has reported the failure, and holds the pages for written.
+#[test]
+fn a_failed_sync_of_an_opening_drops_what_may_not_be_on_the_disk() {
+    if let Some(dir) = child::task() {
+        return Flavour::CurrentThread.runtime().block_on(async {
+            let error = Disk::builder(&dir).open().await.unwrap_err();
+            assert!(report(&error).contains("sync the file: Input/output error"), "{}", report(&error));
+        });
+    }
+    if testkit::portable("no pages are dropped") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    Flavour::CurrentThread.runtime().block_on(filled(Disk::builder(dir.path()), 2));
+    let name = "faults::a_failed_sync_of_an_opening_drops_what_may_not_be_on_the_disk";
+    let command = child::command(name, dir.path().to_str().unwrap());
+    let options = ["-e", "trace=fdatasync,fadvise64", "-e", "inject=fdatasync:error=EIO:when=1"];
+    let Some(trace) = strace::run(&command, &options) else { return };
+    let (_, behind) = trace.split_once("(INJECTED)").expect("a failed sync");
+    assert!(behind.contains("POSIX_FADV_DONTNEED"), "{trace}");
+}
+
 #[test]
 fn a_failed_write_ends_the_log() {
     injected(

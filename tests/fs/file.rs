@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use millstream::fs::{Error, File, OpenOptions, Root, Step};
+use millstream::metrics::Snapshot;
 use millstream::runtime::Io;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -13,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use testkit::ways::{cool, on_every_way};
-use testkit::{lacks, noise, skip};
+use testkit::{alone, lacks, noise, skip};
 
 /// Returns step, path and errno of an error.
 fn told(error: &Error) -> (Step, &Path, Option<Errno>) {
@@ -301,6 +302,21 @@ fn what_is_no_regular_file_holds_up_nobody() {
         assert_eq!(zeros.read_at(1 << 30, 100_000).await.unwrap(), vec![0; 100_000]);
         let full = OpenOptions::new().write(true).open("/dev/full").await.unwrap();
         assert_eq!(told(&full.write_at(0, "x").await.unwrap_err()).2, Some(Errno::NOSPC));
+    });
+}
+
+/// A file of sysfs says that it has 4096 bytes, and ends before.
+#[test]
+fn a_file_that_is_shorter_than_it_says_turns_no_operation_off() {
+    if alone::ran_in_child() {
+        return;
+    }
+    const SHORT: &str = "/sys/devices/system/cpu/online";
+    on_every_way(|_| async {
+        let before = Snapshot::now();
+        let read = File::open(SHORT).await.unwrap().read_at(0, 4096).await.unwrap();
+        assert_eq!(read, std::fs::read(SHORT).unwrap());
+        assert_eq!(Snapshot::now().since(&before).ring_demotions, 0);
     });
 }
 

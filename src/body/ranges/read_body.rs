@@ -83,7 +83,7 @@ impl RangesBody {
                 Part::Text(text) => self.slots.push_back(Slot::Text(text)),
                 Part::Range(range) if range.is_empty() => {}
                 Part::Range(range) => {
-                    let end = range.end.min(range.start + plan.piece);
+                    let end = range.end.min(range.start.saturating_add(plan.piece));
                     if end < range.end {
                         self.parts.push_front(Part::Range(end..range.end));
                     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 use crate::net::listen::TcpListener;
+use crate::net::stream::stream::Rewind;
 use crate::net::stream::tcp::TcpStream;
 use crate::runtime::Flush;
 use crate::sys::receive::receive;
@@ -72,4 +73,18 @@ async fn a_caller_that_receives_the_end_gets_the_error_that_the_flusher_got() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     assert_eq!(poll_fn(&mut take).await.unwrap(), 0, "an error is returned once");
     assert_eq!(ended, 2, "the kernel returned the end both times");
+}
+
+/// The kernel returns the error once, so it is not asked before the bytes have left.
+#[tokio::test]
+async fn bytes_that_were_given_back_precede_a_reset() {
+    let (mut stream, client) = loaded(0).await;
+    client.set_zero_linger().unwrap();
+    drop(client);
+    stream.readable().await.unwrap();
+    stream.unread(b"head ");
+    let mut got = [0; 100];
+    assert_eq!(stream.read(&mut got).await.unwrap(), 5);
+    assert_eq!(&got[..5], b"head ");
+    assert_eq!(stream.read(&mut got).await.unwrap_err().kind(), ErrorKind::ConnectionReset);
 }

@@ -15,6 +15,7 @@ use super::index::Index;
 use super::scan;
 use super::segments::{Reading, Segment, Segments};
 use crate::fs::Durability;
+use crate::sys::call;
 use crate::sys::fd::AsFd;
 use crate::sys::file;
 use crate::sys::file::Access;
@@ -58,7 +59,11 @@ pub(super) fn open(options: &DiskBuilder) -> Result<Opened, DiskError> {
     }
     if options.durability != Durability::None {
         // The last writes of a killed process may be only in the page cache.
-        file::sync_data(file.as_fd()).map_err(failed("sync the file"))?;
+        if let Err(error) = file::sync_data(file.as_fd()) {
+            // The kernel reports the failure once and keeps the pages. The next opening reads what the disk has.
+            call::drop_cached(file.as_fd(), 0, len);
+            return Err(failed("sync the file")(error));
+        }
         directory.sync()?;
     }
     // Left by segments whose removal was not completed.
