@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::chunked::Chunked;
+use super::chunked::{Chunked, SHORT};
 use super::fields::clean_trailers;
 use super::gate::RequestPlace;
 use super::http1::Http1;
@@ -207,7 +207,8 @@ impl ResponseBody {
         if lease.is_empty() {
             return Poll::Ready(Some(Err(cut(left))));
         }
-        Poll::Ready(Some(Ok(Frame::data(lease.freeze()))))
+        let data = if lease.len() < SHORT { Bytes::copy_from_slice(lease.as_ref()) } else { lease.freeze() };
+        Poll::Ready(Some(Ok(Frame::data(data))))
     }
 
     fn poll_chunked(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
@@ -248,7 +249,8 @@ impl ResponseBody {
                 let has_ended = match &self.source {
                     // The end of an HTTP/2 stream may come after the last byte: with trailers, or in a separate frame.
                     Source::Spawned(body) => body.is_end_stream(),
-                    _ => self.left == Some(0),
+                    // A reader of the body stops at trailers.
+                    _ => self.left == Some(0) || frame.is_trailers(),
                 };
                 if has_ended {
                     self.end();

@@ -18,6 +18,8 @@ use millstream::internal::lease;
 /// Length of a read while the body arrives in small pieces, and after a read that filled its buffer.
 const READ: usize = 8 << 10;
 const READ_MAX: usize = 64 << 10;
+/// Length below which data is copied. HTTP/2 counts the data of the frames that wait, and not the memory they lie in.
+pub(crate) const SHORT: usize = 2 << 10;
 
 /// Maximum number of digits of a size.
 const DIGITS: u8 = 16;
@@ -51,7 +53,10 @@ impl Chunked {
             // Bytes after the body belong to no request.
             self.stream.unread(&lease.as_ref()[used..]);
             if !data.is_empty() {
-                return Poll::Ready(Ok(lease.freeze().slice(data)));
+                return Poll::Ready(Ok(match data.len() < SHORT {
+                    true => Bytes::copy_from_slice(&lease.as_ref()[data]),
+                    false => lease.freeze().slice(data),
+                }));
             }
         }
         Poll::Ready(Ok(Bytes::new()))

@@ -73,9 +73,8 @@ impl ProxyShared {
         let place = match self.gate.try_enter() {
             Some(place) => place,
             None => {
-                // An open circuit refuses the request without waiting for a place. A trial that is dropped has no
-                // effect.
-                self.health.admit(has_body).map(drop).map_err(RequestFailure::Open)?;
+                // An open circuit refuses the request without waiting for a place.
+                self.health.check(has_body).map_err(RequestFailure::Open)?;
                 Box::pin(self.gate.enter()).await.map_err(|Full| RequestFailure::Full)?
             }
         };

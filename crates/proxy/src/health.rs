@@ -70,19 +70,34 @@ impl Health {
             return Ok(Trial { health: self, probe: None });
         }
         let mut opened = self.opened();
-        let Some(until) = opened.until else { return Ok(Trial { health: self, probe: None }) };
-        let now = Instant::now();
-        if now < until {
-            return Err(until - now);
+        if opened.until.is_none() {
+            return Ok(Trial { health: self, probe: None });
         }
-        let keeps = |probe: &Probe| (has_body || !probe.has_body) && now.duration_since(probe.since) < self.back_off;
-        if opened.probe.as_ref().is_some_and(keeps) {
-            return Err(self.back_off);
+        let now = Instant::now();
+        if let Some(time) = self.refusal(&opened, has_body, now) {
+            return Err(time);
         }
         opened.last += 1;
         let number = opened.last;
         opened.probe = Some(Probe { number, since: now, has_body });
         Ok(Trial { health: self, probe: Some(number) })
+    }
+
+    /// As [`admit`](Self::admit), for a request that is not sent yet.
+    pub(crate) fn check(&self, has_body: bool) -> Result<(), Duration> {
+        if self.failures() < self.most {
+            return Ok(());
+        }
+        self.refusal(&self.opened(), has_body, Instant::now()).map_or(Ok(()), Err)
+    }
+
+    fn refusal(&self, opened: &Opened, has_body: bool, now: Instant) -> Option<Duration> {
+        let until = opened.until?;
+        if now < until {
+            return Some(until - now);
+        }
+        let keeps = |probe: &Probe| (has_body || !probe.has_body) && now.duration_since(probe.since) < self.back_off;
+        opened.probe.as_ref().is_some_and(keeps).then_some(self.back_off)
     }
 
     pub(crate) fn failures(&self) -> u32 {

@@ -43,17 +43,18 @@ struct Place<'a> {
 }
 
 impl TopicsShared {
-    /// Returns the body of a reader, and the handle that ends it. A request for the head is no reader.
+    /// Returns the body of a reader, and the handle that ends it. A request for the head is refused as a reader is, but needs
+    /// no place.
     pub(crate) fn open(&self, request: &Parts, asked: &Asked) -> Result<(TopicsBody, Option<GracefulClose>), Refusal> {
         let places = self.places(request, asked)?;
         let id =
             CompositeId::new(places.iter().map(|place| (place.name, place.position.as_deref())), self.options.id_len);
         let id = id.map_err(|_| Refusal::IdTooLong)?;
-        if request.method == Method::HEAD {
-            return Ok((TopicsBody::text(""), None));
-        }
         let later = || self.options.retry.draw_seconds();
-        let permit = self.readers.enter().ok_or_else(|| Refusal::Full(later()))?;
+        let permit = match request.method == Method::HEAD {
+            true => None,
+            false => Some(self.readers.enter().ok_or_else(|| Refusal::Full(later()))?),
+        };
         let (wakes, mut seats) = (Wakes::new(places.len()), Vec::with_capacity(places.len()));
         let mut has_more = false;
         for (at, Place { name, source, position }) in places.into_iter().enumerate() {
@@ -73,6 +74,7 @@ impl TopicsShared {
         if !has_more {
             return Err(Refusal::Ended);
         }
+        let Some(permit) = permit else { return Ok((TopicsBody::text(""), None)) };
         let end = Arc::clone(&wakes);
         let ending = GracefulClose::new(move || end.end());
         let merged = Merged::new(seats, wakes, id, self.options.retry.draw(), permit);

@@ -48,6 +48,19 @@ async fn a_probe_whose_client_leaves_makes_room_for_another() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_a_place_is_no_probe() {
+    let health = Health::new(3, BACK_OFF);
+    assert_eq!(health.check(false), Ok(()));
+    broken(&health);
+    assert_eq!(health.check(false), Err(BACK_OFF));
+    advance(BACK_OFF).await;
+    let upload = health.admit(true).unwrap();
+    assert_eq!((health.check(false), health.check(true)), (Ok(()), Err(BACK_OFF)));
+    upload.failed();
+    assert_eq!(health.circuit(), Circuit::Open, "the upload was the probe");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_probe_keeps_no_others_out() {
     let health = Health::new(3, BACK_OFF);
     broken(&health);

@@ -55,6 +55,21 @@ fn trailers_that_http2_forbids_end_here() {
 }
 
 #[test]
+fn a_connection_is_kept_behind_trailers() {
+    on_both(async || {
+        let (upstream, accepted) = pieces(vec![format!("{HEAD}3\r\nabc\r\n0\r\nX-Sum: 2\r\n\r\n")]).await;
+        let mut client = h2(proxy(plan(upstream, false)).await).await;
+        for _ in 0..3 {
+            let answer = client.send_request(request("http://mill/")).await.unwrap();
+            let body = answer.into_body().collect().await.unwrap();
+            assert_eq!(body.trailers().unwrap()["x-sum"], "2");
+            assert_eq!(body.to_bytes(), "abc");
+        }
+        assert_eq!(accepted.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
 fn heads_and_chunks_may_be_cut_anywhere_and_the_connection_is_kept() {
     const WHOLE: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4;x\r\ndefg\r\n0\r\n\r\n";
     on_both(async || {

@@ -33,6 +33,8 @@ pub(super) struct RedisStream {
     events: String,
     epoch: u32,
     claim: u64,
+    /// Token of the claim that this log has, or may have: its answer may be lost. 0 is none.
+    token: AtomicU64,
     announced: Arc<Notify>,
     /// Number of the connection that is subscribed.
     subscribed: AtomicU64,
@@ -43,7 +45,8 @@ impl RedisStream {
         let (announced, events) = (Arc::default(), events_key(&key));
         link.news.add(&events, &announced);
         let (link, claim) = (Arc::clone(link), millis(claim));
-        Self { link, key, events, epoch, claim, announced, subscribed: AtomicU64::new(0) }
+        let (token, subscribed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { link, key, events, epoch, claim, token, announced, subscribed }
     }
 
     async fn read_page(&self, from: u64) -> LogResult<LogPage> {
@@ -89,10 +92,15 @@ impl StreamLog for RedisStream {
     fn claim(&self, keep: Duration) -> LogFuture<'_, LogResult<Option<u64>>> {
         Box::pin(async move {
             let token = random();
+            let before = self.token.swap(token, Ordering::Relaxed);
             let claimed = self.link.call(Script::Claim, &self.key, |call| {
                 call.arg(self.epoch).arg(self.claim).arg(token).arg(millis(keep));
             });
             let is_ours = check(claimed.await.map_err(unreachable)?)? == 1;
+            if !is_ours {
+                // That of this log may be the claim that was found.
+                self.token.store(before, Ordering::Relaxed);
+            }
             Ok(is_ours.then_some(token))
         })
     }
@@ -159,6 +167,14 @@ impl Drop for RedisStream {
     fn drop(&mut self) {
         let is_last = self.link.news.remove(&self.events, &self.announced);
         let Ok(runtime) = Handle::try_current() else { return };
+        let token = *self.token.get_mut();
+        if token != 0 {
+            let (link, key, epoch) = (Arc::clone(&self.link), std::mem::take(&mut self.key), self.epoch);
+            drop(runtime.spawn(async move {
+                // Without it the claim expires.
+                let _: RedisResult<i64> = link.call(Script::Release, &key, |call| _ = call.arg(epoch).arg(token)).await;
+            }));
+        }
         if is_last && *self.subscribed.get_mut() != 0 {
             let (link, events) = (Arc::clone(&self.link), std::mem::take(&mut self.events));
             drop(runtime.spawn(async move {

@@ -16,9 +16,10 @@ pub(super) enum Script {
     Read,
     Beat,
     Stop,
+    Release,
 }
 
-pub(super) const ALL: [&str; 6] = [OPEN, CLAIM, APPEND, READ, BEAT, STOP];
+pub(super) const ALL: [&str; 7] = [OPEN, CLAIM, APPEND, READ, BEAT, STOP, RELEASE];
 
 /// Arguments: the epoch of a new log or nothing, and its time to live.
 const OPEN: &str = "
@@ -119,4 +120,10 @@ return {0, till > now and 1 or 0, log[4] and 1 or 0, read > 0 and now - read or 
 const STOP: &str = "
 if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return -2 end
 redis.call('HSET', KEYS[1], 'stop', 1)
+return 0";
+
+/// Arguments: the epoch, the token. The next claim need not wait for the end of this one.
+const RELEASE: &str = "
+local log = redis.call('HMGET', KEYS[1], 'epoch', 'token', 'end')
+if log[1] == ARGV[1] and log[2] == ARGV[2] and not log[3] then redis.call('HDEL', KEYS[1], 'until', 'token') end
 return 0";

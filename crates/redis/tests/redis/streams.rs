@@ -182,6 +182,33 @@ async fn a_writer_that_was_paused_beyond_its_claim_appends_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_ends_with_its_log() {
+    let Some(server) = Server::start(&[]) else { return };
+    let long = SECOND * 3600;
+    let (one, other) = (open_with(&server.url(), long).await, open_with(&server.url(), long).await);
+    let token = one.claim(long).await.unwrap().unwrap();
+    one.append(token, 0, &[event(0)], None).await.unwrap();
+    // One without the claim leaves it alone.
+    let third = open_with(&server.url(), long).await;
+    assert_eq!(third.claim(long).await.unwrap(), None);
+    drop(third);
+    sleep(SECOND / 10).await;
+    assert_eq!(other.claim(long).await.unwrap(), None);
+    drop(one);
+    let claimed = async {
+        loop {
+            if let Some(next) = other.claim(long).await.unwrap() {
+                return next;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let next = timeout(HANGS, claimed).await.expect("the claim was released");
+    other.append(next, 1, &[event(1)], Some((StreamEnd::Complete, HANGS))).await.unwrap();
+    assert_eq!(events(&*other).await, [0, 1].map(event));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_of_the_same_name_is_another_one() {
     let Some(server) = Server::start(&[]) else { return };
     let one = open(&server.url()).await;

@@ -143,5 +143,10 @@ async fn a_head_request_gets_the_head_and_is_no_reader() {
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
     assert_eq!((topics.stats().readers, topics.stats().refused, a.stats().subscribers), (0, 0, 0));
     assert_eq!(refused(&topics, "topic=none").0, 404);
+    // A hub without a place for it refuses it.
+    let full = Hub::builder().subscribers(0).build();
+    topics.insert("full", full).unwrap();
+    let head = Request::head("/events?topic=full").body(Empty::<Bytes>::new()).unwrap();
+    assert_eq!(topics.answer(head).await.status(), 503);
     let _: fn() -> TopicsBuilder = Topics::public;
 }
