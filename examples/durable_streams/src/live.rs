@@ -104,6 +104,7 @@ impl App {
             _ = timeout(self.long_poll, news) => {}
             () = self.ending.cancelled() => {}
         }
+        stream.touch();
         stream.view()
     }
 

@@ -1,9 +1,9 @@
-//! A process continues with the streams of the one before it.
+//! A process continues with the streams of the one before it, and ends those whose time is over.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use support::{Client, Server, pause};
+use support::{Client, HANGS, Server, pause};
 
 mod support;
 
@@ -190,4 +190,25 @@ fn limits_are_told() {
     assert_eq!(server.ask("PUT", &format!("/{}", "x".repeat(2000)), &[TEXT], b"").status, 414);
     assert_eq!(server.ask("PATCH", "/s", &[], b"").status, 405);
     assert_eq!(server.ask("GET", "/v1/__ds/subscriptions/x", &[], b"").status, 404);
+}
+
+#[test]
+fn a_stream_with_a_reader_does_not_expire() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path());
+    assert_eq!(server.ask("PUT", "/s", &[TEXT, ("stream-ttl", "1")], b"first").status, 201);
+    let mut reader = Client::new(server.address);
+    reader.send("GET", "/s?offset=-1&live=sse", &[], b"").unwrap();
+    let mut until = |data: &str| while !reader.line().contains(data) {};
+    until("first");
+    pause(Duration::from_millis(1500));
+    assert_eq!(server.ask("HEAD", "/s", &[], b"").status, 200);
+    assert_eq!(server.ask("POST", "/s", &[TEXT], b"second").status, 204);
+    until("second");
+    drop(reader);
+    let left = Instant::now();
+    while server.ask("HEAD", "/s", &[], b"").status != 404 {
+        assert!(left.elapsed() < HANGS, "it stays without a reader");
+        pause(Duration::from_millis(50));
+    }
 }

@@ -139,7 +139,12 @@ impl Stream {
             Expiry::Never => false,
             Expiry::Idle(seconds) => {
                 let idle = self.age(instant).saturating_sub(self.used.load(Ordering::Relaxed));
-                idle >= seconds.saturating_mul(1000)
+                let is_over = idle >= seconds.saturating_mul(1000);
+                if is_over && self.is_read() {
+                    self.touch();
+                    return false;
+                }
+                is_over
             }
             Expiry::At(at) => now() >= at,
         }
@@ -217,9 +222,18 @@ impl Stream {
         self.state().live = None;
     }
 
-    /// Drops a hub without readers.
+    /// Drops a hub without readers. With readers the stream is in use.
     pub(crate) fn sweep(&self) {
-        self.state().live.take_if(|live| !live.is_read());
+        let mut state = self.state();
+        state.live.take_if(|live| !live.is_read());
+        if state.live.is_some() {
+            self.touch();
+        }
+    }
+
+    /// A stream that is read is in use, also without appends.
+    fn is_read(&self) -> bool {
+        self.state().live.as_ref().is_some_and(Live::is_read)
     }
 
     /// Replays an append. Returns `None` if it does not continue the stream.

@@ -16,6 +16,8 @@ use crate::store::{Store, Stream};
 
 /// Milliseconds between a delivery that failed and the next one: the first time, and at most.
 const RETRY: (i64, i64) = (1000, 60_000);
+/// The longest of them, with its difference. A later one is from before the clock was set back.
+const RETRY_MAX: i64 = RETRY.1 * 6 / 5;
 
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Subscription {
@@ -212,7 +214,10 @@ impl Subscription {
     /// Makes a wake if there is none and there is something to read. Ends a lease whose time is over.
     pub(crate) fn wake(&mut self, now: i64, store: &Store) -> Option<Wake> {
         self.expire(now);
-        if self.wake.is_some() || self.retry.is_some_and(|retry| retry > now) || !self.is_pending() {
+        if self.wake.is_some()
+            || self.retry.is_some_and(|retry| (now + 1..=now + RETRY_MAX).contains(&retry))
+            || !self.is_pending()
+        {
             return None;
         }
         self.forget_deleted(store);
@@ -251,8 +256,13 @@ impl Subscription {
         self.links.values().any(Link::is_pending)
     }
 
+    /// Ends a lease whose time is over. One that was given before the clock was set back is no longer than a new one.
     fn expire(&mut self, now: i64) {
-        self.wake.take_if(|wake| wake.until.is_some_and(|until| until <= now));
+        let latest = now + self.lease();
+        self.wake.take_if(|wake| {
+            wake.until = wake.until.map(|until| until.min(latest));
+            wake.until.is_some_and(|until| until <= now)
+        });
     }
 
     /// Returns when [`wake`](Self::wake) has something to do, if nothing changes before.
