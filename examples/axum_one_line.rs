@@ -1,6 +1,6 @@
 //! An axum application on millstream's listener: one line of `main` differs from stock axum. It also serves files.
 //!
-//! `cargo run --release --features axum --example axum_one_line` serves the current directory under `/f/` on
+//! `cargo run --release --example axum_one_line` serves the current directory under `/f/` on
 //! `http://127.0.0.1:8080/`. `-- --listen ADDR` gives another address.
 
 use std::collections::BTreeMap;

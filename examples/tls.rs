@@ -1,6 +1,6 @@
 //! A directory over TLS: HTTP/2 and HTTP/1.1 by ALPN, and a certificate that can be replaced without a restart.
 //!
-//! `cargo run --release --features tls --example tls -- --root DIR` listens on `127.0.0.1:8443` until Ctrl-C or SIGTERM. Without
+//! `cargo run --release --example tls -- --root DIR` listens on `127.0.0.1:8443` until Ctrl-C or SIGTERM. Without
 //! `--cert` and `--key` it creates a self-signed certificate for `localhost`, and a new one at SIGHUP. With them it
 //! reloads both files at SIGHUP, the signal that renewal tools send, and checks them for changes once a minute.
 

@@ -1,6 +1,6 @@
 //! A streaming gRPC service on tonic's server and millstream's listener, and a client for it.
 //!
-//! `cargo run --release --features tonic --example grpc_stream -- serve` listens on `127.0.0.1:50051` until Ctrl-C;
+//! `cargo run --release --example grpc_stream -- serve` listens on `127.0.0.1:50051` until Ctrl-C;
 //! `… -- watch http://127.0.0.1:50051 --streams 100 --hz 100` reads ticks and prints their rate and latency.
 
 use std::net::SocketAddr;

@@ -129,8 +129,9 @@ async fn live(hub: HubBuilder, log: Option<PathBuf>, handoff: Option<&mut Handof
 async fn run(options: &Options, numbers: &Numbers, app: Arc<App>) -> Result<(), String> {
     let listener = TcpListener::bind(options.listen).await.map_err(elsewhere)?;
     let address = listener.local_addr().map_err(|e| format!("{}: {e}", options.listen))?;
+    let interrupted = cli::interrupted().map_err(|e| e.to_string())?;
     print_banner(options, address, numbers);
-    until_interrupted(listener, app).await.map_err(|e| format!("{address}: {e}"))
+    server(listener, app).drain(interrupted, cli::PATIENCE).await.map_err(|e| format!("{address}: {e}")).map(drop)
 }
 
 /// As [`run`], until another server takes the place of this one.
@@ -219,7 +220,7 @@ async fn until_interrupted(listener: TcpListener, app: Arc<App>) -> io::Result<(
 
 fn server<L: Accept>(listener: L, app: Arc<App>) -> Server<L, impl HttpService> {
     let service = tower::service_fn(move |request| answer(request, app.clone()));
-    millstream::server::serve(listener, Measure::new().layer(service)).limits(upload::limits())
+    millstream::server::serve(listener, Measure::new().layer(service))
 }
 
 struct App {

@@ -6,7 +6,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use millstream::body::Save;
 use millstream::files::FilesBody;
-use millstream::server::{Limits, RequestBody};
+use millstream::server::RequestBody;
 
 use crate::common;
 use crate::common::Reply;
@@ -21,11 +21,6 @@ pub(crate) struct Uploads {
     /// Directory for PUT /upload/NAME; without it there are no uploads.
     #[arg(long, value_name = "DIR", value_parser = common::options::directory)]
     pub(crate) uploads: Option<PathBuf>,
-}
-
-/// Limits under which uploads have no limit but [`MAX_LEN`].
-pub(crate) fn limits() -> Limits {
-    Limits::default().streaming_requests(|head| head.uri.path().starts_with(PATH))
 }
 
 impl Uploads {
@@ -90,7 +85,7 @@ mod tests {
         let addr = listener.local_addr().unwrap();
         let app = Arc::clone(app);
         let service = tower::service_fn(move |request| crate::answer(request, app.clone()));
-        let server = tokio::spawn(millstream::server::serve(listener, service).limits(limits()).into_future());
+        let server = tokio::spawn(millstream::server::serve(listener, service).into_future());
         let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
         let len = body.len();
         let head =

@@ -74,7 +74,7 @@ async fn run(options: Options) -> Result<(), String> {
         let service = Arc::clone(&service);
         async move { service.answer(request).await }
     });
-    // Uploads are as long as the consumers permit.
+    // Uploads are as slow as their clients like.
     let serving = serve(listener, service).limits(Limits::default().streaming_requests(|_| true));
     tokio::select! {
         served = serving => served.map_err(|e| report(&e)),

@@ -7,22 +7,34 @@
 //! nothing. The queues of the listeners are never closed.
 //!
 //! ```no_run
+//! use std::mem;
 //! use std::time::Duration;
 //!
 //! use millstream::files::Files;
 //! use millstream::server::serve;
 //! use millstream_handoff::Handoff;
+//! use tokio::signal::unix::{SignalKind, signal};
 //!
 //! #[tokio::main]
 //! async fn main() -> std::io::Result<()> {
 //!     let mut handoff = Handoff::open("/run/app/handoff.sock").await?;
 //!     let listener = handoff.tcp("http", "0.0.0.0:8080").await?;
 //!     let files = Files::new("public")?;
+//!     // Before a service manager knows this process, and may end it.
+//!     let mut terminate = signal(SignalKind::terminate())?;
 //!     // From here on the process before drains, if there is one.
 //!     let serving = handoff.ready().await?;
 //!     loop {
+//!         let successor = serving.successor();
+//!         let mut stop = mem::replace(&mut terminate, signal(SignalKind::terminate())?);
+//!         let end = async move {
+//!             tokio::select! {
+//!                 () = successor => {}
+//!                 _ = stop.recv() => {}
+//!             }
+//!         };
 //!         let server = serve(listener.clone(), files.clone()).move_connections(listener.give());
-//!         server.drain(serving.successor(), Duration::from_secs(30)).await?;
+//!         server.drain(end, Duration::from_secs(30)).await?;
 //!         match serving.finish().await {
 //!             Ok(_) => return Ok(()),
 //!             // The process before goes on.

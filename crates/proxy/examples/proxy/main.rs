@@ -1,9 +1,9 @@
 //! A proxy in front of one server, for HTTP or for plain bytes. Try it with the `serve` example behind it:
 //!
-//! `cargo run --release --features relay,tls --example proxy -- --to 127.0.0.1:8080`, then open `http://127.0.0.1:8082/`.
+//! `cargo run --release -p millstream-proxy --example proxy -- --to 127.0.0.1:8080`, then open `http://127.0.0.1:8082/`.
 //! `--help` lists the options. Ctrl-C or SIGTERM ends it, after the requests in progress.
 //!
-//! `relay::Proxy` passes on requests, and `copy::copy_bidirectional` bytes.
+//! `millstream_proxy::Proxy` passes on requests, and `copy::copy_bidirectional` bytes.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -110,7 +110,7 @@ async fn pass<L: Accept<Stream: AsFd>>(
         proxy = proxy.upstream_tls(trusting(&ca)?);
     }
     let proxy = options.stamps.into_iter().fold(proxy, |proxy, (name, value)| proxy.response_header(name, value));
-    // The limit on body size is left to the server behind the proxy.
+    // The pace of uploads is left to the server behind the proxy.
     let limits = Limits::default().streaming_requests(|_| true);
     serve(listener, proxy.build()?).limits(limits).drain(signal, cli::PATIENCE).await.map(drop)
 }

@@ -1,7 +1,7 @@
 //! Readers that are far behind: completeness, memory, and hostile replies of Redis.
 //!
-//! The default is 40 readers, 300 events of 50 KB behind. `MILLSTREAM_REPLAY=200x10000 cargo test --release --features
-//! redis --test redis replay -- --nocapture` has 200 readers 10 000 events behind, for which Redis uses 500 MB. The
+//! The default is 40 readers, 300 events of 50 KB behind. `MILLSTREAM_REPLAY=200x10000 cargo test --release -p
+//! millstream-redis --test redis replay -- --nocapture` has 200 readers 10 000 events behind, for which Redis uses 500 MB. The
 //! test prints its measurements.
 
 use std::sync::Arc;

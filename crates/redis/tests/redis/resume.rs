@@ -1,6 +1,6 @@
 //! Readers move between two instances of a service over HTTP while events arrive; none loses or doubles an event.
 //!
-//! The default is 100 readers and 5 moves. `MILLSTREAM_RESUME=1000x20 cargo test --release --features redis --test
+//! The default is 100 readers and 5 moves. `MILLSTREAM_RESUME=1000x20 cargo test --release -p millstream-redis --test
 //! redis resume -- --nocapture` runs 1000 readers and 20 moves. The test prints its counts.
 
 use std::collections::HashSet;
