@@ -69,7 +69,7 @@ impl After {
     pub(super) fn run(self) {
         let Self { wake, drop: programs, permits, closed } = self;
         // A subscriber may ask for the state of the driver.
-        closed.map(|reason| guarded(|| log::ring_closed(&reason)));
+        closed.into_iter().for_each(|reason| _ = guarded(|| log::ring_closed(&reason)));
         wake.into_iter().for_each(|waker| _ = guarded(|| waker.wake()));
         programs.into_iter().for_each(|program| _ = guarded(|| drop(program)));
         permits.into_iter().for_each(|permit| _ = guarded(|| drop(permit)));

@@ -117,6 +117,19 @@ fn a_peer_that_answers_no_ping_is_given_up() {
 }
 
 #[test]
+fn an_interval_of_zero_sends_no_pings() {
+    on_both(async || {
+        let dropped = Arc::new(Semaphore::new(0));
+        let limits = Limits::default().http2_ping_interval(Duration::ZERO);
+        let mut client = Frames::connect(start(limits, silent(&dropped)).await).await;
+        // `GET /` of `mill` on stream 1.
+        client.0.send(b"\0\0\x09\x01\x05\0\0\0\x01\x82\x86\x84\x41\x04mill").await;
+        let pinged = async { while client.next().await.expect("an open connection").0 != PING {} };
+        assert!(tokio::time::timeout(Duration::from_millis(200), pinged).await.is_err(), "a ping");
+    });
+}
+
+#[test]
 fn options_of_hyper_are_set_after_the_limits() {
     on_both(async || {
         let serve = || async {
