@@ -231,6 +231,39 @@ fn a_hook_that_panics_ends_its_connection_only() {
     });
 }
 
+/// Always has another connection, up to [`FLOOD`]. Counts them.
+struct Flood(Arc<AtomicUsize>);
+
+const FLOOD: usize = 5000;
+
+impl Accept for Flood {
+    type Stream = CountedIo<DuplexStream>;
+    type Addr = Name;
+
+    async fn accept(&self) -> io::Result<(Self::Stream, Name)> {
+        if self.0.fetch_add(1, Ordering::Relaxed) >= FLOOD {
+            std::future::pending::<()>().await;
+        }
+        Ok((CountedIo::new(duplex(64).0), Name("inside")))
+    }
+}
+
+#[test]
+fn a_listener_that_is_always_ready_does_not_hold_up_the_drain() {
+    on_both(|| async {
+        let (accepted, at_signal) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (count, seen) = (Arc::clone(&accepted), Arc::clone(&at_signal));
+        let signal = async move {
+            while count.load(Ordering::Relaxed) == 0 {
+                tokio::task::yield_now().await;
+            }
+            seen.store(count.load(Ordering::Relaxed), Ordering::Relaxed);
+        };
+        serve(Flood(accepted), tower::service_fn(hello)).drain(signal, HANGS).await.unwrap();
+        assert!((1..FLOOD).contains(&at_signal.load(Ordering::Relaxed)), "{at_signal:?}");
+    });
+}
+
 #[test]
 fn a_runtime_without_timers_is_refused() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();

@@ -113,3 +113,8 @@ pub use listener::{HandoffListener, Passed};
 pub use manager::notify;
 pub use serving::Serving;
 pub use successor::start_successor;
+
+// The examples of the README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -373,3 +373,27 @@ impl Link {
         Self { is_explicit: false, stream: Some(stream.meta.id), acked: end, end }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_no_longer_than_a_new_one_although_the_clock_is_set_back() {
+        const LEASE: i64 = 30_000;
+        let config = br#"{"type":"pull-wake","wake_stream":"wakes","pattern":"**","lease_ttl_ms":30000}"#;
+        let config = Config::parse(config, false).unwrap();
+        let mut subscription = Subscription::new("", "id", "", config, 0);
+        let (given, back) = (10 * LEASE, LEASE);
+        let until = Some(given + LEASE);
+        subscription.wake = Some(Current { id: wake_id(), worker: None, is_held: true, newest: None, until });
+        subscription.expire(given);
+        assert_eq!(subscription.deadline(), until);
+        subscription.expire(back);
+        assert_eq!(subscription.deadline(), Some(back + LEASE));
+        subscription.expire(back + LEASE - 1);
+        assert!(subscription.wake.is_some(), "its worker is in time");
+        subscription.expire(back + LEASE);
+        assert!(subscription.wake.is_none());
+    }
+}
